@@ -4,6 +4,7 @@
 //! [`Fault`]s, already classified; "transport" is the default of every adapter.
 
 use crate::core::error::Fault;
+use crate::core::job::{JobSpec, JobStatus};
 use crate::core::settings::{CheckPass, CheckSettings, GroupFacts, TargetType};
 use crate::core::target::{GroupArn, Poll, Target};
 use std::future::Future;
@@ -44,4 +45,14 @@ pub enum MayRegister {
 pub trait NodeCheck: Send + Sync + 'static {
     /// One whole check: identity, cluster health (not local), optional canary.
     fn check(&self, settings: &CheckSettings) -> impl Future<Output = Result<CheckPass, Fault>> + Send;
+}
+
+/// The patch job. Survives the agent: a job that was started goes on when the agent is killed.
+pub trait Jobs: Send + Sync + 'static {
+    /// What is known of this cycle's job. A read; never starts anything.
+    fn ask(&self, cycle: &str) -> impl Future<Output = Result<JobStatus, Fault>> + Send;
+    /// Starts it, once: a second call for the same cycle changes nothing.
+    fn start(&self, cycle: &str, job: &JobSpec, timeout_ms: u64) -> impl Future<Output = Result<(), Fault>> + Send;
+    /// Kills the job's whole group. Returns when it is gone, or with a fault that says that it is not.
+    fn kill(&self, cycle: &str) -> impl Future<Output = Result<(), Fault>> + Send;
 }
