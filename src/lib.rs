@@ -1,4 +1,8 @@
 //! backstop: a node that leaves its load balancer to be patched always comes back, or a person is paged.
+//!
+//! `core` is pure and decides; everything else reads the world and carries decisions out. ARCHITECTURE.md has the map.
 
+pub mod alerts;
+pub mod control;
 pub mod core;
 pub mod ports;

@@ -1,0 +1,4 @@
+//! The control socket: HTTP/JSON over a Unix socket, with roles by peer credentials.
+
+pub mod backend;
+pub mod protocol;
