@@ -5,4 +5,8 @@
 pub mod alerts;
 pub mod control;
 pub mod core;
+pub mod fleet;
+pub mod host;
+pub mod jobs;
 pub mod ports;
+pub mod state;
