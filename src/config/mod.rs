@@ -69,10 +69,12 @@ pub fn show(path: &Path, hostname: &str) -> Result<Vec<Effective>, Problems> {
 fn read(path: &Path) -> Result<(String, Vec<u8>), Problems> {
     let file = path.display().to_string();
     let trouble = |error: &std::io::Error| {
-        let next = match error.kind() {
-            ErrorKind::NotFound => "create it; config/backstop.toml shows every key, three suffice",
-            ErrorKind::PermissionDenied => "let the agent's user read it: chgrp backstop and chmod 640",
-            _ => "look at the path and the disk",
+        let next = if error.kind() == ErrorKind::NotFound {
+            "create it; config/backstop.toml shows every key, three suffice"
+        } else if error.kind() == ErrorKind::PermissionDenied {
+            "let the agent's user read it: chgrp backstop and chmod 640"
+        } else {
+            "look at the path and the disk"
         };
         whole(&file, &error.to_string(), "a file that can be read", next)
     };

@@ -175,6 +175,7 @@ pub(super) struct Paths {
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
+#[expect(clippy::struct_field_names, reason = "the names of the keys")]
 pub(super) struct Roles {
     pub(super) read_group: String,
     pub(super) act_group: Option<String>,

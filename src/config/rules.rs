@@ -204,7 +204,7 @@ fn elasticsearch_store_is_not_built_yet(findings: &mut Findings<'_>, raw: &Raw) 
     if raw.record.store != "file" {
         findings.problem(
             &["record.store", "record"],
-            &format!("\"{}\"", raw.record.store),
+            &format!("\"{}\"{}", raw.record.store, if findings.given("record.store") { "" } else { " (the default)" }),
             "\"file\": the store in Elasticsearch is not built yet in this version",
             "use store = \"file\" with single_host = true",
         );

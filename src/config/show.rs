@@ -140,7 +140,7 @@ fn section_sample(out: &mut String, section: &Section) {
             Kind::Duration { .. } | Kind::Integer { .. } | Kind::Choice(_) => format!("{}; ", capital(&key.expects())),
             Kind::Bool | Kind::Text(_) | Kind::Urls => String::new(),
         };
-        let _ = writeln!(out, "# {limits}{}.", default_words(key));
+        let _ = writeln!(out, "# {}.", capital(&format!("{limits}{}", default_words(key))));
         let _ = writeln!(out, "{}", sample_line(key));
     }
 }

@@ -64,9 +64,8 @@ impl Form {
             Form::Arn => super::arn::parse(text).map(drop),
             Form::BaseUrl => base(text).map(drop),
             Form::MetadataUrl => metadata(text),
-            Form::SecretUrl => private(text).map(drop),
             Form::WatchUrl if text == "none" => Ok(()),
-            Form::WatchUrl => private(text).map(drop),
+            Form::SecretUrl | Form::WatchUrl => private(text).map(drop),
             Form::Fleet
             | Form::InstanceId
             | Form::TargetId
@@ -116,7 +115,15 @@ impl Form {
             Form::InstanceId => "take it from the console, or leave the key out: instance metadata knows it".to_owned(),
             Form::TargetId => "leave the key out unless the target is registered under another address".to_owned(),
             Form::Index if text.contains(['*', ',']) => "name one index".to_owned(),
-            _ => "choose a name of this form".to_owned(),
+            Form::Fleet
+            | Form::Arn
+            | Form::HostText
+            | Form::BaseUrl
+            | Form::MetadataUrl
+            | Form::SecretUrl
+            | Form::WatchUrl
+            | Form::Index
+            | Form::UnixGroup => "choose a name of this form".to_owned(),
         };
         Refusal::new(self.expects(), next)
     }

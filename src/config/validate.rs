@@ -123,7 +123,7 @@ fn build(raw: Raw, arns: &[Option<Arn>]) -> Option<Config> {
         outside_watch: outside_watch(raw.outside_watch.as_deref()),
         target_groups: groups(raw.target_group)?,
         region: Region::new(&arns.first()?.as_ref()?.region),
-        elbv2: elbv2(raw.elbv2),
+        elbv2: elbv2(&raw.elbv2),
         record: record(&raw.record, &raw.paths.state_dir),
         pager: Pager { webhook: webhook(raw.pager.webhook)? },
         node: Node {
@@ -188,7 +188,7 @@ fn webhook(raw: super::raw::Webhook) -> Option<Webhook> {
     })
 }
 
-fn elbv2(raw: super::raw::Elbv2) -> Elbv2 {
+fn elbv2(raw: &super::raw::Elbv2) -> Elbv2 {
     Elbv2 {
         endpoint_url: raw.endpoint_url.as_deref().map(base),
         connect_timeout_ms: raw.connect_timeout.0,
