@@ -2,9 +2,15 @@
 //!
 //! `core` is pure and decides; everything else reads the world and carries decisions out. ARCHITECTURE.md has the map.
 
+pub mod agent;
 pub mod alerts;
+pub mod causes;
+pub mod clock;
+pub mod config;
 pub mod control;
 pub mod core;
+pub mod elasticsearch;
+pub mod elbv2;
 pub mod fleet;
 pub mod host;
 pub mod jobs;

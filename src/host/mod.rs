@@ -1,3 +1,4 @@
-//! The machine this agent runs on.
+//! The machine and the instance it is.
 
+pub mod identity;
 pub mod machine;
