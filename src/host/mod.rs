@@ -1,0 +1,3 @@
+//! The machine this agent runs on.
+
+pub mod identity;
