@@ -61,6 +61,12 @@ impl Causes {
         self.kinds.contains(&io::ErrorKind::ConnectionRefused)
     }
 
+    /// There was a connection, and the other side ended it.
+    pub(crate) fn closed(&self) -> bool {
+        use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, NotConnected};
+        self.kinds.iter().any(|k| matches!(k, ConnectionReset | ConnectionAborted | BrokenPipe | NotConnected))
+    }
+
     /// Some link's text contains `word` (lower case).
     pub(crate) fn mentions(&self, word: &str) -> bool {
         self.texts.iter().any(|t| t.to_ascii_lowercase().contains(word))

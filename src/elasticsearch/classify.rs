@@ -30,9 +30,8 @@ pub fn class_of(answer: &Answer) -> Class {
         (403, Some("cluster_block_exception")) => Class::Refused,
         (401 | 403, _) => Class::Auth,
         (429, _) => Class::Throttled,
-        (408 | 502 | 503 | 504, _) => Class::NotReady,
-        // Elasticsearch's own words: its 5xx pass, its 4xx do not.
-        (500.., Some(_)) => Class::NotReady,
+        // In Elasticsearch's own words a 5xx passes, and a 4xx does not.
+        (408 | 502 | 503 | 504, _) | (500.., Some(_)) => Class::NotReady,
         (400..=499, Some(_)) => Class::Refused,
         // A redirect, a proxy's page, a status that nobody knows.
         _ => Class::Transport,
@@ -93,13 +92,13 @@ pub enum Reached {
 /// The fault of a call without a complete answer: always `transport`. Only the sentence differs.
 pub(super) fn unanswered(what: &str, tls: bool, reached: Reached, timed_out: bool, causes: &Causes) -> Fault {
     let cause = causes.innermost();
-    let detail = match reached {
+    // A reset (unlike a refusal) means that somebody was there, at whatever point the client noticed.
+    let closed = !tls && reached == Reached::Nothing && causes.closed();
+    let detail = match if closed { Reached::Connection } else { reached } {
         Reached::Head(status) if timed_out => format!("the answer (HTTP {status}) did not end in time"),
         Reached::Head(status) => format!("the answer (HTTP {status}) was cut off: {cause}"),
-        Reached::Connection | Reached::Nothing if timed_out && reached == Reached::Nothing => {
-            "no connection in time".to_owned()
-        }
-        Reached::Connection | Reached::Nothing if timed_out => "connected, but no answer in time".to_owned(),
+        Reached::Nothing if timed_out => "no connection in time".to_owned(),
+        Reached::Connection if timed_out => "connected, but no answer in time".to_owned(),
         Reached::Nothing if causes.refused() => "nothing listens on that port (connection refused)".to_owned(),
         Reached::Nothing if tls && causes.mentions("contenttype") => {
             "connected, but the port does not speak TLS: protocol/TLS mismatch? (https:// to an http port)".to_owned()
@@ -180,10 +179,12 @@ mod tests {
     #[test]
     fn a_sentence_says_how_far_the_call_came() {
         let refused = Causes::of(&std::io::Error::from(std::io::ErrorKind::ConnectionRefused));
+        let reset = Causes::of(&std::io::Error::from(std::io::ErrorKind::ConnectionReset));
         let none = Causes::default();
         let says = |tls, reached, timed_out, causes: &Causes| unanswered("x", tls, reached, timed_out, causes).message;
         assert!(says(false, Reached::Nothing, false, &refused).contains("nothing listens"));
         assert!(says(false, Reached::Connection, false, &none).contains("protocol/TLS mismatch?"));
+        assert!(says(false, Reached::Nothing, false, &reset).contains("connected but closed"));
         assert!(says(false, Reached::Nothing, true, &none).contains("no connection in time"));
         assert!(says(true, Reached::Connection, true, &none).contains("no answer in time"));
         assert!(says(false, Reached::Head(200), false, &none).contains("cut off"));

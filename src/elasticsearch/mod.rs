@@ -1,4 +1,4 @@
-//! Elasticsearch and OpenSearch over plain HTTP: the [`NodeCheck`](crate::ports::NodeCheck) port.
+//! Elasticsearch and `OpenSearch` over plain HTTP: the [`NodeCheck`](crate::ports::NodeCheck) port.
 //!
 //! Architecture invariant: success is defined positively, and everything else is a fault whose class is `transport`
 //! unless a complete answer says more. The order is always status, headers, bytes, and only then parsing, and no

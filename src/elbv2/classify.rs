@@ -1,4 +1,4 @@
-//! One pure function from what is known about a failed ELBv2 call to its class.
+//! One pure function from what is known about a failed `ELBv2` call to its class.
 //!
 //! It looks at: was there an HTTP status, which error code, which `io::ErrorKind`s. Never at the SDK's error types,
 //! which changed their meaning between releases (missing credentials were a "construction failure" once, and are a
@@ -12,9 +12,9 @@ use crate::core::error::{Class, Fault};
 pub enum Operation {
     /// Any Describe call.
     Read,
-    /// RegisterTargets.
+    /// `RegisterTargets`.
     Register,
-    /// DeregisterTargets.
+    /// `DeregisterTargets`.
     Deregister,
 }
 
@@ -188,8 +188,8 @@ mod tests {
         Facts { status: Some(status), ..Facts::default() }
     }
 
-    fn unanswered(error: io::Error) -> Facts {
-        Facts { causes: Causes::of(&error), ..Facts::default() }
+    fn unanswered(error: &io::Error) -> Facts {
+        Facts { causes: Causes::of(error), ..Facts::default() }
     }
 
     #[test]
@@ -272,20 +272,20 @@ mod tests {
 
     #[test]
     fn without_an_answer_only_a_refused_connection_proves_that_a_write_never_left() {
-        let refused = || unanswered(io::Error::from(io::ErrorKind::ConnectionRefused));
+        let refused = || unanswered(&io::Error::from(io::ErrorKind::ConnectionRefused));
         for operation in [Read, Register, Deregister] {
             assert_eq!(classify(operation, &refused()), Class::Transport);
         }
         for kind in [io::ErrorKind::ConnectionReset, io::ErrorKind::TimedOut, io::ErrorKind::UnexpectedEof] {
-            assert_eq!(classify(Read, &unanswered(kind.into())), Class::Transport);
-            assert_eq!(classify(Register, &unanswered(kind.into())), Class::OutcomeUnknown);
-            assert_eq!(classify(Deregister, &unanswered(kind.into())), Class::OutcomeUnknown);
+            assert_eq!(classify(Read, &unanswered(&kind.into())), Class::Transport);
+            assert_eq!(classify(Register, &unanswered(&kind.into())), Class::OutcomeUnknown);
+            assert_eq!(classify(Deregister, &unanswered(&kind.into())), Class::OutcomeUnknown);
         }
     }
 
     #[test]
     fn missing_credentials_are_auth_and_a_write_with_them_never_left() {
-        let facts = unanswered(io::Error::other("an error occurred while loading credentials"));
+        let facts = unanswered(&io::Error::other("an error occurred while loading credentials"));
         for operation in [Read, Register, Deregister] {
             assert_eq!(classify(operation, &facts), Class::Auth);
         }

@@ -1,6 +1,7 @@
 //! The SDK client: one call each way, every one with a deadline.
 
 use super::classify::{Facts, Operation, fault};
+use super::genuine::AnswerElement;
 use super::rows::{group_facts, rows};
 use crate::causes::Causes;
 use crate::core::error::{Class, Fault};
@@ -133,7 +134,7 @@ impl Elb {
             Ok(Ok(answer)) => Ok(answer),
             Ok(Err(error)) => {
                 let facts = facts_of(&error);
-                Err(Failure { fault: fault(operation, what, &facts), code: facts.code })
+                Err(Failure { fault: fault(operation, what, &facts), code: facts.code, text: facts.text })
             }
             Err(_) => {
                 let class = match operation {
@@ -141,7 +142,7 @@ impl Elb {
                     Operation::Register | Operation::Deregister => Class::OutcomeUnknown,
                 };
                 let message = format!("{what}: no answer within {} ms", self.call_ms);
-                Err(Failure { fault: Fault::new(class, message), code: None })
+                Err(Failure::uncoded(Fault::new(class, message)))
             }
         }
     }
@@ -151,7 +152,7 @@ impl Elb {
         let call = call.set_targets(by_name.map(|t| vec![t]));
         let what = format!("DescribeTargetHealth of {}", group.name());
         let answer = self.call(Operation::Read, &what, call.send()).await?;
-        rows(answer.target_health_descriptions()).map_err(|fault| Failure { fault, code: None })
+        rows(answer.target_health_descriptions()).map_err(Failure::uncoded)
     }
 
     async fn named(&self, target: &Target) -> Result<Named, Fault> {
@@ -168,6 +169,8 @@ impl Elb {
             .register_targets()
             .target_group_arn(target.group.to_string())
             .targets(description(target))
+            .customize()
+            .interceptor(AnswerElement("RegisterTargetsResponse"))
             .send();
         self.call(Operation::Register, &format!("RegisterTargets {target}"), call).await.map(|_| ())
     }
@@ -208,6 +211,8 @@ impl LoadBalancer for Elb {
             .deregister_targets()
             .target_group_arn(target.group.to_string())
             .targets(description(target))
+            .customize()
+            .interceptor(AnswerElement("DeregisterTargetsResponse"))
             .send();
         let outcome = self.call(Operation::Deregister, &format!("DeregisterTargets {target}"), call).await;
         outcome.map(|_| ()).map_err(|f| f.fault)
@@ -257,17 +262,22 @@ impl LoadBalancer for Elb {
 
 /// Well-formed, and no instance: ids are random, and this one is all zeros.
 const PROBE_INSTANCE: &str = "i-00000000000000000";
-/// Well-formed, and no address of a network: reserved for documentation (RFC 5737), refused by ELBv2 for its range.
+/// Well-formed, and no address of a network: reserved for documentation (RFC 5737), refused by `ELBv2` for its range.
 const PROBE_IP: &str = "192.0.2.1";
 
-/// A fault with the error code that the port's callers do not see.
+/// A fault with the error code and text that the port's callers do not see.
 #[derive(Debug)]
 struct Failure {
     fault: Fault,
     code: Option<String>,
+    text: Option<String>,
 }
 
 impl Failure {
+    fn uncoded(fault: Fault) -> Failure {
+        Failure { fault, code: None, text: None }
+    }
+
     fn is(&self, code: &str) -> bool {
         self.code.as_deref().is_some_and(|c| c.strip_suffix("Exception").unwrap_or(c) == code)
     }
@@ -278,7 +288,8 @@ impl Failure {
 
     /// The right is there: the server got as far as looking at the target, and refused that.
     fn refuses_only(&self, id: &str) -> bool {
-        self.is_invalid_target() || (self.is("ValidationError") && self.fault.message.contains(id))
+        let names_it = self.text.as_deref().is_some_and(|t| t.contains(id));
+        self.is_invalid_target() || (self.is("ValidationError") && names_it)
     }
 }
 

@@ -1,9 +1,11 @@
-//! What DescribeTargetHealth and its neighbours say, read strictly into the core's words.
+//! What `DescribeTargetHealth` and its neighbours say, read strictly into the core's words.
 
 use crate::core::error::Fault;
 use crate::core::settings::{BalancerKind, GroupFacts, TargetType};
 use crate::core::target::{Reason, Row, TargetState};
-use aws_sdk_elasticloadbalancingv2::types::{TargetGroup, TargetGroupAttribute, TargetHealthDescription};
+use aws_sdk_elasticloadbalancingv2::types::{
+    ProtocolEnum, TargetDescription, TargetGroup, TargetGroupAttribute, TargetHealthDescription, TargetTypeEnum,
+};
 
 /// What AWS documents for a group that does not say otherwise (emulators leave attributes out).
 const DELAY_DEFAULT_SECONDS: u64 = 300;
@@ -24,7 +26,7 @@ fn row(description: &TargetHealthDescription) -> Result<Row, Fault> {
     let shift = description.administrative_override().and_then(|o| o.state());
     Ok(Row {
         id: id.into(),
-        port: target.and_then(|t| t.port()).and_then(|p| u16::try_from(p).ok()),
+        port: target.and_then(TargetDescription::port).and_then(|p| u16::try_from(p).ok()),
         state: health.and_then(|h| h.state()).map_or(TargetState::Unknown, |s| state(s.as_str())),
         reason: health.and_then(|h| h.reason()).map(|r| reason(r.as_str())),
         shifted: shift.is_some_and(|s| s.as_str() == "zonal_shift_active"),
@@ -60,12 +62,12 @@ fn reason(text: &str) -> Reason {
 
 /// The group's own settings, from both calls.
 pub(super) fn group_facts(group: &TargetGroup, attributes: &[TargetGroupAttribute]) -> Result<GroupFacts, Fault> {
-    let balancer = match group.protocol().map(|p| p.as_str()) {
+    let balancer = match group.protocol().map(ProtocolEnum::as_str) {
         Some("HTTP" | "HTTPS") => BalancerKind::Application,
         // What we do not know gets the longer waits.
         _ => BalancerKind::Network,
     };
-    let target_type = match group.target_type().map(|t| t.as_str()) {
+    let target_type = match group.target_type().map(TargetTypeEnum::as_str) {
         // `instance` is what AWS documents for a group that does not say.
         Some("instance") | None => TargetType::Instance,
         Some("ip") => TargetType::Ip,
@@ -102,8 +104,7 @@ mod tests {
     use super::*;
     use crate::core::error::Class;
     use aws_sdk_elasticloadbalancingv2::types::{
-        AdministrativeOverride, TargetDescription, TargetHealth, TargetHealthReasonEnum, TargetHealthStateEnum,
-        TargetTypeEnum,
+        AdministrativeOverride, TargetHealth, TargetHealthReasonEnum, TargetHealthStateEnum,
     };
 
     fn described(state: &str, reason: Option<&str>, port: Option<i32>) -> TargetHealthDescription {

@@ -1,4 +1,4 @@
-//! Which instance this is: from the config, or from the instance metadata service (IMDSv2).
+//! Which instance this is: from the config, or from the instance metadata service (`IMDSv2`).
 //!
 //! The answer does not change while the instance lives, so callers keep it: on the way back the metadata service may be
 //! unreachable (a patch may have firewalled it), and is not asked again.
