@@ -2,7 +2,6 @@
 //!
 //! `core` is pure and decides; everything else reads the world and carries decisions out. ARCHITECTURE.md has the map.
 
-pub mod agent;
 pub mod alerts;
 pub mod causes;
 pub mod clock;

@@ -26,7 +26,7 @@ impl NodeChecker {
     /// Makes rustls's ring provider the process's default, which the HTTP client needs; where one is installed already
     /// it stays.
     pub fn new() -> NodeChecker {
-        let _ = rustls::crypto::ring::default_provider().install_default();
+        super::install_tls();
         NodeChecker { _private: () }
     }
 }

@@ -1,1 +1,5 @@
-//! x
+//! The fleet record and the member documents: stores behind one port, and the one way to change them.
+
+mod change;
+
+pub use change::{Fleet, Outcome};
