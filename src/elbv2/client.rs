@@ -120,7 +120,7 @@ impl Elb {
         Elb { client, call_ms: t.operation_ms.saturating_add(BACKSTOP_MS) }
     }
 
-    /// Runs one SDK call to its end or to the outer deadline.
+    /// Runs one SDK call to its end or to the outer deadline. Callers box it: such a future is some 20 KB.
     async fn call<T, E>(
         &self,
         operation: Operation,
@@ -151,7 +151,7 @@ impl Elb {
         let call = self.client.describe_target_health().target_group_arn(group.to_string());
         let call = call.set_targets(by_name.map(|t| vec![t]));
         let what = format!("DescribeTargetHealth of {}", group.name());
-        let answer = self.call(Operation::Read, &what, call.send()).await?;
+        let answer = self.call(Operation::Read, &what, Box::pin(call.send())).await?;
         rows(answer.target_health_descriptions()).map_err(Failure::uncoded)
     }
 
@@ -172,7 +172,8 @@ impl Elb {
             .customize()
             .interceptor(AnswerElement("RegisterTargetsResponse"))
             .send();
-        self.call(Operation::Register, &format!("RegisterTargets {target}"), call).await.map(|_| ())
+        let what = format!("RegisterTargets {target}");
+        self.call(Operation::Register, &what, Box::pin(call)).await.map(|_| ())
     }
 
     /// Takes exactly the non-existing id out again, whatever the register call answered.
@@ -214,21 +215,21 @@ impl LoadBalancer for Elb {
             .customize()
             .interceptor(AnswerElement("DeregisterTargetsResponse"))
             .send();
-        let outcome = self.call(Operation::Deregister, &format!("DeregisterTargets {target}"), call).await;
+        let outcome = self.call(Operation::Deregister, &format!("DeregisterTargets {target}"), Box::pin(call)).await;
         outcome.map(|_| ()).map_err(|f| f.fault)
     }
 
     async fn group(&self, group: &GroupArn) -> Result<GroupFacts, Fault> {
         let what = format!("DescribeTargetGroups {}", group.name());
         let call = self.client.describe_target_groups().target_group_arns(group.to_string()).send();
-        let groups = self.call(Operation::Read, &what, call).await.map_err(|f| f.fault)?;
+        let groups = self.call(Operation::Read, &what, Box::pin(call)).await.map_err(|f| f.fault)?;
         let found = groups.target_groups().iter().find(|g| g.target_group_arn() == Some(&*group.0));
         let Some(found) = found else {
             return Err(Fault::transport(format!("{what}: the answer does not contain that group")));
         };
         let what = format!("DescribeTargetGroupAttributes {}", group.name());
         let call = self.client.describe_target_group_attributes().target_group_arn(group.to_string()).send();
-        let attributes = self.call(Operation::Read, &what, call).await.map_err(|f| f.fault)?;
+        let attributes = self.call(Operation::Read, &what, Box::pin(call)).await.map_err(|f| f.fault)?;
         group_facts(found, attributes.attributes())
     }
 

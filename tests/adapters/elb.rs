@@ -1,5 +1,6 @@
 //! `ELBv2` through the real SDK client.
 
+use crate::node_tls::identity;
 use crate::support::faults::{Behaviour, Request, Server, Shape, Then};
 use aws_config::imds;
 use aws_config::imds::credentials::ImdsCredentialsProvider;
@@ -13,24 +14,30 @@ use backstop::ports::{LoadBalancer, MayRegister};
 use std::future::Future;
 use std::time::Duration;
 
-const WHOLE: Duration = Duration::from_secs(8);
+/// The longest deadline in here, the adapter's own margin, and the slack of a busy machine.
+const WHOLE: Duration = Duration::from_secs(30);
 const ARN: &str = "arn:aws:elasticloadbalancing:eu-west-1:123456789012:targetgroup/es-clients/0123456789abcdef";
 
 fn target() -> Target {
     Target { group: GroupArn(ARN.into()), id: "i-0a".into(), port: 9200 }
 }
 
-async fn elb_with(url: &str, credentials: impl ProvideCredentials + 'static) -> Elb {
-    let settings = ElbSettings {
-        region: "eu-west-1".into(),
-        endpoint_url: Some(url.into()),
-        timeouts: ElbTimeouts { connect_ms: 500, read_ms: 500, attempt_ms: 800, operation_ms: 1_000 },
-    };
+const PATIENT: ElbTimeouts =
+    ElbTimeouts { connect_ms: 10_000, read_ms: 10_000, attempt_ms: 15_000, operation_ms: 20_000 };
+/// For servers that never come to an end.
+const IMPATIENT: ElbTimeouts = ElbTimeouts { connect_ms: 500, read_ms: 500, attempt_ms: 800, operation_ms: 1_000 };
+
+async fn elb_with(url: &str, timeouts: ElbTimeouts, credentials: impl ProvideCredentials + 'static) -> Elb {
+    let settings = ElbSettings { region: "eu-west-1".into(), endpoint_url: Some(url.into()), timeouts };
     Elb::with_credentials(&settings, credentials).await
 }
 
+fn credentials() -> Credentials {
+    Credentials::new("AKIDEXAMPLE", "not-a-secret", None, None, "test")
+}
+
 async fn elb(url: &str) -> Elb {
-    elb_with(url, Credentials::new("AKIDEXAMPLE", "not-a-secret", None, None, "test")).await
+    elb_with(url, PATIENT, credentials()).await
 }
 
 async fn in_time<T>(call: impl Future<Output = T>) -> T {
@@ -60,17 +67,15 @@ fn result(action: &str, inner: &str) -> Shape {
 }
 
 fn health(rows: &[(&str, &str, &str)]) -> Shape {
-    let rows: String = rows
-        .iter()
-        .map(|(id, state, reason)| {
-            let reason = if reason.is_empty() { String::new() } else { format!("<Reason>{reason}</Reason>") };
-            format!(
-                "<member><Target><Id>{id}</Id><Port>9200</Port></Target>\
-                 <TargetHealth><State>{state}</State>{reason}</TargetHealth></member>"
-            )
-        })
-        .collect();
-    result("DescribeTargetHealth", &format!("<TargetHealthDescriptions>{rows}</TargetHealthDescriptions>"))
+    let member = |(id, state, reason): &(&str, &str, &str)| {
+        let reason = if reason.is_empty() { String::new() } else { format!("<Reason>{reason}</Reason>") };
+        format!(
+            "<member><Target><Id>{id}</Id><Port>9200</Port></Target>\
+             <TargetHealth><State>{state}</State>{reason}</TargetHealth></member>"
+        )
+    };
+    let members = rows.iter().map(member).collect::<Vec<_>>().concat();
+    result("DescribeTargetHealth", &format!("<TargetHealthDescriptions>{members}</TargetHealthDescriptions>"))
 }
 
 fn by_name(request: &Request) -> bool {
@@ -106,8 +111,9 @@ fn unusable() -> Vec<(&'static str, Shape, Class)> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_answer_that_is_none_is_transport_on_reads_and_unknown_on_writes() {
     for (name, shape, want) in unusable() {
+        let timeouts = if shape.waits() { IMPATIENT } else { PATIENT };
         let server = Server::start(Behaviour::answering(move |_| shape.clone()));
-        let elb = elb(&server.url()).await;
+        let elb = elb_with(&server.url(), timeouts, credentials()).await;
         let read = in_time(elb.poll(&target(), false)).await.expect_err(name);
         assert_eq!(read.class, want, "{name}: {read}");
         let seen = server.requests().len();
@@ -157,12 +163,25 @@ async fn error_codes_are_classed_by_the_real_client() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_refused_connection_is_transport_for_writes_too_since_nothing_was_sent() {
-    let port = std::net::TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("its address");
-    let elb = elb(&format!("http://{port}")).await;
+    let elb = elb("http://127.0.0.1:1").await;
     assert_eq!(in_time(elb.poll(&target(), true)).await.expect_err("refused").class, Class::Transport);
     let fault = in_time(elb.register(&target())).await.expect_err("refused");
     assert_eq!(fault.class, Class::Transport, "{fault}");
     assert!(fault.message.contains("onnection refused"), "{fault}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_certificate_of_nobody_we_know_is_no_answer() {
+    let id = identity("127.0.0.1", false, false);
+    let server =
+        Server::start(Behaviour { tls: Some(id.config), ..Behaviour::answering(|_| result("RegisterTargets", "")) });
+    let elb = elb(&format!("https://{}", server.addr)).await;
+    let fault = in_time(elb.poll(&target(), false)).await.expect_err("an unknown CA");
+    assert_eq!(fault.class, Class::Transport);
+    assert!(fault.message.contains("certificate"), "{fault}");
+    let fault = in_time(elb.register(&target())).await.expect_err("an unknown CA");
+    assert_eq!(fault.class, Class::OutcomeUnknown, "{fault}");
+    assert!(server.requests().is_empty());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -175,12 +194,13 @@ async fn credentials_that_do_not_load_are_auth_and_nothing_is_sent() {
     ];
     let api = Server::start(Behaviour::answering(|_| health(&[])));
     for (name, shape) in metadata_services {
+        let timeouts = if shape.waits() { IMPATIENT } else { PATIENT };
         let metadata = Server::start(Behaviour::answering(move |_| shape.clone()));
         let config = ProviderConfig::without_region().with_http_client(http_client(Some("http://")));
         let client =
             imds::Client::builder().configure(&config).endpoint(metadata.url()).expect("a URL").max_attempts(1).build();
         let provider = ImdsCredentialsProvider::builder().configure(&config).imds_client(client).build();
-        let elb = elb_with(&api.url(), provider).await;
+        let elb = elb_with(&api.url(), timeouts, provider).await;
         for (what, outcome) in [
             ("read", in_time(elb.poll(&target(), false)).await.map(|_| ())),
             ("register", in_time(elb.register(&target())).await),

@@ -6,12 +6,16 @@ use backstop::host::identity::{InstanceIdentity, Metadata, MetadataSettings};
 use std::time::Duration;
 
 fn metadata(url: &str) -> Metadata {
-    let settings = MetadataSettings { endpoint_url: Some(url.into()), io_timeout_ms: 300, total_timeout_ms: 1_000 };
+    with_timeouts(url, 10_000, 20_000)
+}
+
+fn with_timeouts(url: &str, io_timeout_ms: u64, total_timeout_ms: u64) -> Metadata {
+    let settings = MetadataSettings { endpoint_url: Some(url.into()), io_timeout_ms, total_timeout_ms };
     Metadata::new(&settings).expect("a URL")
 }
 
 async fn identity(metadata: &Metadata) -> Result<InstanceIdentity, Fault> {
-    tokio::time::timeout(Duration::from_secs(8), metadata.identity(None)).await.expect("ends within its deadline")
+    tokio::time::timeout(Duration::from_secs(50), metadata.identity(None)).await.expect("ends within its deadline")
 }
 
 /// An instance that is in an Auto Scaling group.
@@ -81,8 +85,11 @@ async fn a_service_that_fails_is_a_fault_within_its_deadline_and_never_an_identi
         ("hangs", id, Shape::raw("", Then::Stall), Some(Class::Transport)),
         ("bad address", "/latest/meta-data/local-ipv4", Shape::http(200, "x"), Some(Class::Transport)),
     ] {
+        let waits = shape.waits();
         let server = instance_but(path, shape);
-        let fault = identity(&metadata(&server.url())).await.expect_err(name);
+        let url = server.url();
+        let m = if waits { with_timeouts(&url, 300, 1_000) } else { metadata(&url) };
+        let fault = identity(&m).await.expect_err(name);
         if let Some(want) = want {
             assert_eq!(fault.class, want, "{name}: {fault}");
         }

@@ -1,6 +1,6 @@
 //! The node check over TLS.
 
-use crate::node::{check, good, settings};
+use crate::node::{check, good, impatient, settings};
 use crate::support::faults::{Behaviour, Server, Shape, Then};
 use backstop::core::error::Class;
 use backstop::core::settings::CheckSettings;
@@ -10,12 +10,12 @@ use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 use std::io::Write;
 use std::sync::Arc;
 
-struct Identity {
-    config: Arc<ServerConfig>,
+pub(crate) struct Identity {
+    pub(crate) config: Arc<ServerConfig>,
     pem: tempfile::NamedTempFile,
 }
 
-fn identity(name: &str, expired: bool, client_certificate: bool) -> Identity {
+pub(crate) fn identity(name: &str, expired: bool, client_certificate: bool) -> Identity {
     let mut params = CertificateParams::new(vec![name.to_owned()]).expect("a name");
     if expired {
         params.not_before = rcgen::date_time_ymd(2019, 1, 1);
@@ -90,8 +90,10 @@ async fn handshakes_that_break_are_transport_within_the_deadline() {
         ("33 protocol version", alert(70)),
         ("37 a plain port", Shape::raw("HTTP/1.1 400 Bad Request\r\n\r\n", Then::Fin)),
     ] {
+        let waits = shape.waits();
         let server = Server::start(Behaviour::on_accept(shape));
-        let fault = check(&settings(&format!("https://{}", server.addr))).await.expect_err(name);
+        let url = format!("https://{}", server.addr);
+        let fault = check(&if waits { impatient(&url) } else { settings(&url) }).await.expect_err(name);
         assert_eq!(fault.class, Class::Transport, "{name}: {fault}");
         let mismatch = fault.message.contains("protocol/TLS mismatch?");
         assert_eq!(mismatch, name.starts_with("37"), "{name}: {fault}");

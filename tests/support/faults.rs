@@ -50,6 +50,12 @@ impl Shape {
         Shape { bytes: bytes.into(), drip: false, then }
     }
 
+    /// Ends only when the client gives up: give it little patience. With every other shape patience costs nothing, and
+    /// keeps a busy machine from turning one failure into another.
+    pub(crate) fn waits(&self) -> bool {
+        self.drip || self.then == Then::Stall
+    }
+
     /// A complete answer; the connection stays.
     pub(crate) fn http(status: u16, body: &str) -> Shape {
         let head = format!("HTTP/1.1 {status} Some\r\ncontent-length: {}\r\n\r\n", body.len());
