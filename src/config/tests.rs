@@ -124,13 +124,21 @@ fn problems_are_data_for_machines_too() {
 
 #[test]
 fn every_syntax_error_is_named_and_hides_no_problem_elsewhere() {
-    let problems =
-        refused("fleet = au-search\nminimum_healthy = 0\n[deadlines\nclaim = = 3\n[elbv2]\nregister_probes = true\n");
-    let lines: BTreeSet<_> = problems.iter().filter(|p| p.key.is_none()).filter_map(|p| p.line).collect();
-    assert!(lines.contains(&1) && lines.contains(&3) && lines.contains(&4), "{problems:#?}");
-    let keys = keys_of(&problems);
-    assert!(keys.contains(&"minimum_healthy"), "{problems:#?}");
-    assert!(!keys.contains(&"fleet"), "what could not be read is not called missing: {problems:#?}");
+    let problems = refused(
+        "fleet = au-search\nminimum_healthy = 0\n[deadlines\nclaim = 3\n[elbv2]\nregister_probes = true\nx = = 1\n\
+         [check]\nevery = \"15 s\"\nover = \"1m",
+    );
+    let told: Vec<_> = problems.iter().map(|p| (p.line.expect("line"), p.key.as_deref().unwrap_or("-"))).collect();
+    let expected = [
+        (1, "-"),
+        (2, "minimum_healthy"),
+        (3, "-"),
+        (6, "elbv2.register_probes"),
+        (7, "-"),
+        (9, "check.every"),
+        (10, "-"),
+    ];
+    assert_eq!(told, expected, "what could not be read is not called missing");
 }
 
 #[test]
