@@ -102,7 +102,7 @@ struct Walker<'a> {
 }
 
 impl Walker<'_> {
-    /// `shown` is the table's name for people (`target_group[0]`), `path` its name in the table of keys (`target_group[]`).
+    /// `shown` is the table's name for people (`target_group[0]`), `path` that in the table of keys (`target_group[]`).
     fn table(&mut self, shown: &str, path: &str, table: &DeTable<'_>) -> toml::Table {
         let mut accepted = toml::Table::new();
         for (name, value) in table {
