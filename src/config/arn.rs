@@ -91,10 +91,10 @@ fn resource_id(resource: &str) -> Result<&str, Refusal> {
     match kind {
         "targetgroup" => {}
         "loadbalancer" => {
-            return refuse("this is the ARN of a load balancer", "take the target group's ARN behind it");
+            return refuse("this is the ARN of a load balancer", "use the ARN of the target group behind it");
         }
         "listener" | "listener-rule" => {
-            return refuse("this is the ARN of a listener", "take the ARN of the target group it forwards to");
+            return refuse("this is the ARN of a listener", "use the ARN of the target group that it forwards to");
         }
         _ => return refuse(&format!("this is of type {kind:?}"), WHERE),
     }

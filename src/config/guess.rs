@@ -4,20 +4,17 @@ use super::keys;
 use super::problem::Refusal;
 use toml::de::DeValue;
 
-/// Refusal of an unknown key or table. `path` is its full name in the table of keys.
-pub(super) fn unknown(path: &str, value: &DeValue<'_>) -> Refusal {
-    let (section, name) = path.rsplit_once('.').unwrap_or(("", path));
-    if keys::LATER.contains(&path) {
+/// Refusal of an unknown key or table: `section` as in the table of keys, and its name there.
+pub(super) fn unknown(section: &str, name: &str, value: &DeValue<'_>) -> Refusal {
+    let path = if section.is_empty() { name.to_owned() } else { format!("{section}.{name}") };
+    if keys::LATER.contains(&path.as_str()) {
         return Refusal::new(
             "a pager of this version: [pager.webhook]",
             format!("take [{path}] out until a version that has it"),
         );
     }
-    let expected = if section.is_empty() {
-        "a key of backstop".to_owned()
-    } else {
-        format!("a key of [{}]", bracketless(section))
-    };
+    let expected =
+        if section.is_empty() { "a key of backstop".to_owned() } else { format!("a key of {}", header(section)) };
     Refusal::new(expected, advice(section, name, matches!(value, DeValue::Table(_) | DeValue::Array(_))))
 }
 
@@ -112,7 +109,10 @@ mod tests {
     use super::*;
 
     fn asked(path: &str) -> String {
-        unknown(path, &DeValue::Boolean(true)).next
+        {
+            let (section, name) = path.rsplit_once('.').unwrap_or(("", path));
+            unknown(section, name, &DeValue::Boolean(true)).next
+        }
     }
 
     #[test]

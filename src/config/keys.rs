@@ -92,7 +92,7 @@ impl Key {
             Kind::Duration { min_ms, max_ms } => format!("a duration from {} to {}", Written(min_ms), Written(max_ms)),
             Kind::Integer { min, max } => format!("a whole number from {min} to {max}"),
             Kind::Bool => "true or false".to_owned(),
-            Kind::Choice(words) => words.iter().map(|w| format!("\"{w}\"")).collect::<Vec<_>>().join(" or "),
+            Kind::Choice(words) => alternatives(words),
             Kind::Text(form) => form.expects().to_owned(),
             Kind::Urls => format!("a list, each {}", Form::BaseUrl.expects()),
         }
@@ -130,6 +130,15 @@ impl Key {
     const fn example(mut self, value: &'static str) -> Key {
         self.example = value;
         self
+    }
+}
+
+/// `"a", "b" or "c"`
+fn alternatives(words: &[&str]) -> String {
+    let quoted: Vec<_> = words.iter().map(|w| format!("\"{w}\"")).collect();
+    match quoted.split_last() {
+        Some((last, rest)) if !rest.is_empty() => format!("{} or {last}", rest.join(", ")),
+        _ => quoted.concat(),
     }
 }
 
@@ -222,7 +231,7 @@ const FLEET: &[Key] = &[
         "outside_watch",
         Kind::Text(Form::WatchUrl),
         "https://watch.example.com/beat/{hostname}",
-        "warned about",
+        "nobody outside notices when all agents are dead",
         "URL that hears the agent's heartbeat and pages when it ends, or \"none\".",
     ),
 ];
@@ -280,7 +289,7 @@ const WHO: &[Key] = &[
         "elasticsearch.record_endpoints",
         Kind::Urls,
         "[\"https://es-data-1:9200\", \"https://es-data-2:9200\"]",
-        "only with store = \"file\"",
+        "none, which suffices with store = \"file\"",
         "Nodes that hold the fleet record: at least two that are not this host.",
     ),
     unset(
@@ -474,7 +483,7 @@ const HOST: &[Key] = &[
         "rehearsal.time_epoch_ms",
         Kind::Integer { min: 0, max: 9_007_199_254_740_991 },
         "1700000000000",
-        "none",
+        "its own start",
         "Common moment from which time runs faster, in milliseconds since 1970.",
     ),
     unset(

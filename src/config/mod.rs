@@ -15,6 +15,7 @@ mod rules;
 mod settings;
 mod show;
 mod text;
+mod torn;
 mod validate;
 mod value;
 mod walk;

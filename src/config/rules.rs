@@ -46,7 +46,10 @@ fn floor(findings: &mut Findings<'_>, raw: &Raw) {
         findings.problem(
             &keys,
             &format!("{during} with minimum_healthy = {healthy}"),
-            &format!("less than minimum_healthy: no cycle could run in a fleet of {healthy}, since the node that leaves does not stay"),
+            &format!(
+                "less than minimum_healthy: no cycle could run in a fleet of {healthy}, since the node that leaves \
+                 does not stay"
+            ),
             &format!(
                 "leave minimum_during_patch out, or in a larger fleet set minimum_healthy = {}",
                 during.saturating_add(1)
@@ -64,8 +67,8 @@ fn floor(findings: &mut Findings<'_>, raw: &Raw) {
         findings.warning(
             &["max_unavailable", "minimum_healthy", "minimum_during_patch"],
             &format!(
-                "{} slots, but in a fleet of {healthy} nodes (minimum_healthy) only {spare} may be out: the others stay idle \
-                 unless there are more nodes, and then the loss of one more node while they are out is not made up for",
+                "{} slots, but a fleet of {healthy} nodes (minimum_healthy) has room for {spare}: the others can be used \
+                 only while more nodes than that are in service",
                 raw.max_unavailable
             ),
             "set max_unavailable = 1 unless the fleet is larger",
@@ -149,7 +152,7 @@ fn identity(findings: &mut Findings<'_>, raw: &Raw, arns: &[Option<Arn>]) {
         } else if !raw.record.single_host {
             findings.warning(
                 &[&key],
-                "this file now belongs to one node alone: with the same file on another node both would move the same target",
+                "this file belongs to one node alone: with the same file on another, both would move one target",
                 "leave the key out where instance metadata can be asked",
             );
         }

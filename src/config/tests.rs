@@ -108,7 +108,9 @@ store = "file"
         assert_eq!(p.file, "b.toml");
     }
     let shown = Problems::new(problems).expect("some").to_string();
-    assert!(shown.contains("b.toml:2: minimum_healty: found a key that does not exist; expected a key of backstop; next: did you mean minimum_healthy?"), "{shown}");
+    let line = "b.toml:2: minimum_healty: found a key that does not exist; expected a key of backstop; \
+                next: did you mean minimum_healthy?";
+    assert!(shown.contains(line), "{shown}");
     assert!(shown.contains("next: which unit? write \"3600s\""), "{shown}");
 }
 
@@ -124,13 +126,21 @@ fn problems_are_data_for_machines_too() {
 
 #[test]
 fn every_syntax_error_is_named_and_hides_no_problem_elsewhere() {
-    let problems =
-        refused("fleet = au-search\nminimum_healthy = 0\n[deadlines\nclaim = = 3\n[elbv2]\nregister_probes = true\n");
-    let lines: BTreeSet<_> = problems.iter().filter(|p| p.key.is_none()).filter_map(|p| p.line).collect();
-    assert!(lines.contains(&1) && lines.contains(&3) && lines.contains(&4), "{problems:#?}");
-    let keys = keys_of(&problems);
-    assert!(keys.contains(&"minimum_healthy"), "{problems:#?}");
-    assert!(!keys.contains(&"fleet"), "what could not be read is not called missing: {problems:#?}");
+    let problems = refused(
+        "fleet = au-search\nminimum_healthy = 0\n[deadlines\nclaim = 3\n[elbv2]\nregister_probes = true\nx = = 1\n\
+         [check]\nevery = \"15 s\"\nover = \"1m",
+    );
+    let told: Vec<_> = problems.iter().map(|p| (p.line.expect("line"), p.key.as_deref().unwrap_or("-"))).collect();
+    let expected = [
+        (1, "-"),
+        (2, "minimum_healthy"),
+        (3, "-"),
+        (6, "elbv2.register_probes"),
+        (7, "-"),
+        (9, "check.every"),
+        (10, "-"),
+    ];
+    assert_eq!(told, expected, "what could not be read is not called missing");
 }
 
 #[test]
@@ -251,7 +261,16 @@ fn odd_settings_are_warned_about_and_accepted() {
 
 #[test]
 fn the_rehearsals_keys_never_meet_a_real_fleet() {
-    let local = "[elbv2]\nendpoint_url = \"http://127.0.0.1:1\"\n[pager.webhook]\nurl = \"http://127.0.0.1:2\"\n[rehearsal]\ntime_scale = 60\nhost = \"http://127.0.0.1:3\"\nboot_id = \"b-1\"\ntime_epoch_ms = 0\n";
+    let local = r#"[elbv2]
+endpoint_url = "http://127.0.0.1:1"
+[pager.webhook]
+url = "http://127.0.0.1:2"
+[rehearsal]
+time_scale = 60
+host = "http://127.0.0.1:3"
+boot_id = "b-1"
+time_epoch_ms = 0
+"#;
     let (config, _) = accepted(&with("outside_watch = \"none\"", local));
     assert_eq!((config.rehearsal.time_scale, config.rehearsal.host.as_deref()), (60, Some("http://127.0.0.1:3")));
     for (from, to, key) in [
@@ -459,6 +478,11 @@ fn the_sample_with_its_examples_is_accepted_too() {
     assert!(matches!(config.outside_watch, OutsideWatch::Url(_)));
 }
 
+/// Where, how much goes, and what comes in its place.
+fn damage() -> impl Strategy<Value = (proptest::sample::Index, usize, String)> {
+    (any::<proptest::sample::Index>(), 0_usize..6, "[a-z0-9_={}\\[\\]\"'\\.\\-\n #,]{0,6}")
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 256, failure_persistence: None, ..ProptestConfig::default() })]
 
@@ -471,7 +495,7 @@ proptest! {
 
     #[test]
     fn a_damaged_file_is_answered_and_never_by_a_bug(
-        cuts in proptest::collection::vec((any::<proptest::sample::Index>(), 0usize..6, "[a-z0-9_={}\\[\\]\"'\\.\\-\n #,]{0,6}"), 1..6)
+        cuts in proptest::collection::vec(damage(), 1..6)
     ) {
         let mut text: Vec<char> = full().chars().collect();
         for (at, drop, put) in cuts {

@@ -4,6 +4,7 @@
 use super::guess;
 use super::keys::{self, Fallback, Key, Kind};
 use super::problem::{Problem, Refusal, quoted};
+use super::torn::{self, Lines, Torn};
 use super::value::{accept, found};
 use std::collections::{BTreeMap, BTreeSet};
 use toml::Spanned;
@@ -68,9 +69,11 @@ impl Walked {
 
 /// Reads the text of a file; `file` is its name in problems, `hostname` what `{hostname}` stands for.
 pub(super) fn walk(file: &str, text: &str, hostname: &str) -> Walked {
-    let (parsed, errors) = DeTable::parse_recoverable(text);
+    let lines = Lines::new(text);
+    let (readable, errors) = torn::readable(text, &lines);
+    let (parsed, _) = DeTable::parse_recoverable(&readable);
     let mut walker = Walker {
-        lines: Lines::new(text),
+        lines,
         hostname,
         out: Walked {
             doc: toml::Table::new(),
@@ -81,12 +84,8 @@ pub(super) fn walk(file: &str, text: &str, hostname: &str) -> Walked {
             file: file.to_owned(),
         },
     };
-    let doc = walker.table("", "", parsed.get_ref());
-    walker.out.doc = doc;
-    let torn_lines: BTreeSet<_> =
-        errors.iter().map(|e| e.span().and_then(|span| walker.lines.line(span.start))).collect();
-    walker.out.problems.retain(|p| !torn_lines.contains(&p.line));
-    for error in &errors {
+    walker.out.doc = walker.table("", "", parsed.get_ref());
+    for error in errors {
         walker.syntax(error);
     }
     if !walker.out.torn {
@@ -96,19 +95,6 @@ pub(super) fn walk(file: &str, text: &str, hostname: &str) -> Walked {
     walker.out
 }
 
-/// Where lines begin.
-struct Lines(Vec<usize>);
-
-impl Lines {
-    fn new(text: &str) -> Lines {
-        Lines(text.bytes().enumerate().filter(|(_, b)| *b == b'\n').map(|(at, _)| at).collect())
-    }
-
-    fn line(&self, offset: usize) -> Option<usize> {
-        self.0.partition_point(|newline| *newline < offset).checked_add(1)
-    }
-}
-
 struct Walker<'a> {
     lines: Lines,
     hostname: &'a str,
@@ -116,12 +102,13 @@ struct Walker<'a> {
 }
 
 impl Walker<'_> {
-    /// `shown` is the table's name for people (`target_group[0]`), `path` its name in the table of keys (`target_group[]`).
+    /// `shown` is the table's name for people (`target_group[0]`), `path` that in the table of keys (`target_group[]`).
     fn table(&mut self, shown: &str, path: &str, table: &DeTable<'_>) -> toml::Table {
         let mut accepted = toml::Table::new();
         for (name, value) in table {
             let line = self.lines.line(name.span().start);
             let name = name.get_ref().as_ref();
+            let section = path;
             let (shown, path) = (join(shown, &printable(name)), join(path, name));
             if let Some(line) = line {
                 self.out.lines.insert(shown.clone(), line);
@@ -141,7 +128,7 @@ impl Walker<'_> {
                     &shown,
                     line,
                     "a key that does not exist".to_owned(),
-                    guess::unknown(&path, value.get_ref()),
+                    guess::unknown(section, name, value.get_ref()),
                 );
             }
         }
@@ -231,13 +218,12 @@ impl Walker<'_> {
         }
     }
 
-    fn syntax(&mut self, error: &toml::de::Error) {
-        let line = error.span().and_then(|span| self.lines.line(span.start));
+    fn syntax(&mut self, Torn { line, message }: Torn) {
         self.out.problems.push(Problem {
             file: self.out.file.clone(),
             line,
             key: None,
-            found: format!("text that is not TOML ({})", error.message()),
+            found: format!("text that is not TOML ({message})"),
             expected: "`key = value`, with text in quotes, or a [table]".to_owned(),
             next: "correct this line; see config/backstop.toml for every key".to_owned(),
         });
