@@ -2,6 +2,7 @@
 //!
 //! `core` is pure and decides; everything else reads the world and carries decisions out. ARCHITECTURE.md has the map.
 
+pub mod agent;
 pub mod alerts;
 pub mod causes;
 pub mod clock;
@@ -10,6 +11,7 @@ pub mod control;
 pub mod core;
 pub mod elasticsearch;
 pub mod elbv2;
+pub mod failpoint;
 pub mod fleet;
 pub mod host;
 pub mod jobs;

@@ -5,6 +5,8 @@
 mod back;
 mod out;
 
+pub use out::refused;
+
 use super::cycle::{
     Cycle, Durable, Early, Ended, Failure, FailureClass, Seen, Stage, StageName, advance, stage_ms,
 };

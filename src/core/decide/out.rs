@@ -337,7 +337,7 @@ impl Turn<'_> {
 }
 
 /// A refusal of the record, for the caller.
-pub(crate) fn refused(refusal: &Refusal) -> (Exit, String) {
+pub fn refused(refusal: &Refusal) -> (Exit, String) {
     match refusal {
         Refusal::Latched(id, l) => (
             Exit::Latched,
