@@ -16,7 +16,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 /// Real time a target has for its answer before the client gets a 504.
-const TARGET_LIMIT: Duration = Duration::from_secs(60);
+const TARGET_LIMIT: Duration = Duration::from_mins(1);
 /// Real time a target has to accept a connection.
 const CONNECT_LIMIT: Duration = Duration::from_secs(10);
 /// How often the checker looks for checks that are due (real).
@@ -197,7 +197,8 @@ fn cleaned(mut response: Response) -> Response {
 
 fn own_page(status: u16) -> Response {
     let title = format!("{status} {}", http::reason(status));
-    let page = format!("<html><head><title>{title}</title></head><body><center><h1>{title}</h1></center></body></html>");
+    let page =
+        format!("<html><head><title>{title}</title></head><body><center><h1>{title}</h1></center></body></html>");
     Response::new(status, "text/html", page).with("server", "awselb/2.0")
 }
 

@@ -1,4 +1,4 @@
-//! An ELBv2 API (Query protocol, version 2015-12-01) with a state machine behind it, and a handle for everything that
+//! An `ELBv2` API (Query protocol, version 2015-12-01) with a state machine behind it, and a handle for everything that
 //! can go wrong with it.
 //!
 //! Real AWS has no conditional call, answers 200 to a deregistration of anything, and shows `draining` for the whole
@@ -135,9 +135,7 @@ fn perform(world: &mut World, asked: &Asked, trouble: Option<&Trouble>, request_
         }
         Some(t @ Trouble::Ignored) => (wire::result(&asked.name, "", request_id), named(t)),
         _ => match dispatch(world, asked, trouble) {
-            Ok(inner) => {
-                (wire::result(&asked.name, &inner, request_id), trouble.map_or(Outcome::Ok, named))
-            }
+            Ok(inner) => (wire::result(&asked.name, &inner, request_id), trouble.map_or(Outcome::Ok, named)),
             Err(error) => (error.response(request_id), Outcome::Error(error.code)),
         },
     }

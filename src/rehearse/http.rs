@@ -2,6 +2,7 @@
 //! that says what exactly went wrong. A real HTTP library would repair or hide both.
 
 use super::pace::{self, Task};
+use std::fmt::Write as _;
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
@@ -93,10 +94,10 @@ impl Response {
     pub fn encode(&self, keep_alive: bool) -> Vec<u8> {
         let mut text = format!("HTTP/1.1 {} {}\r\n", self.status, reason(self.status));
         for (name, value) in &self.headers {
-            text.push_str(&format!("{name}: {value}\r\n"));
+            write!(text, "{name}: {value}\r\n").ok();
         }
         let connection = if keep_alive { "keep-alive" } else { "close" };
-        text.push_str(&format!("content-length: {}\r\nconnection: {connection}\r\n\r\n", self.body.len()));
+        write!(text, "content-length: {}\r\nconnection: {connection}\r\n\r\n", self.body.len()).ok();
         let mut bytes = text.into_bytes();
         bytes.extend_from_slice(&self.body);
         bytes
@@ -149,8 +150,8 @@ pub enum Answer {
     Reply(Response),
     /// Sends these bytes, whatever they are, and ends so.
     Raw(Vec<u8>, End),
-    /// Sends these bytes one at a time with a pause (real) before each, then closes.
-    Drip(Vec<u8>, Duration),
+    /// Sends the first bytes, then the second ones one at a time with a pause (real) before each, then closes.
+    Drip(Vec<u8>, Vec<u8>, Duration),
     /// Sends the first bytes, and then the second ones until the client has had enough.
     Endless(Vec<u8>, Vec<u8>),
 }
@@ -219,11 +220,11 @@ impl Connection {
         let mut text = format!("{} {} HTTP/1.1\r\nhost: {host}\r\n", request.method, request.target);
         for (name, value) in &request.headers {
             if !matches!(name.as_str(), "host" | "content-length" | "connection" | "transfer-encoding" | "expect") {
-                text.push_str(&format!("{name}: {value}\r\n"));
+                write!(text, "{name}: {value}\r\n").ok();
             }
         }
         let connection = if request.keep_alive { "keep-alive" } else { "close" };
-        text.push_str(&format!("content-length: {}\r\nconnection: {connection}\r\n\r\n", request.body.len()));
+        write!(text, "content-length: {}\r\nconnection: {connection}\r\n\r\n", request.body.len()).ok();
         let mut bytes = text.into_bytes();
         bytes.extend_from_slice(&request.body);
         self.send(&bytes).await
@@ -250,10 +251,8 @@ impl Connection {
     }
 
     async fn fill(&mut self) -> io::Result<usize> {
-        let mut chunk = [0_u8; 8192];
-        let n = self.stream.read(&mut chunk).await?;
-        self.buffer.extend_from_slice(chunk.get(..n).unwrap_or_default());
-        Ok(n)
+        self.buffer.reserve(8192);
+        self.stream.read_buf(&mut self.buffer).await
     }
 
     async fn read_head(&mut self) -> io::Result<Option<Head>> {
@@ -397,7 +396,7 @@ pub async fn finish(mut stream: TcpStream, end: End) {
 
 /// Reads until the other side is gone, so that a close is no reset and a stall costs nothing once the client gave up.
 async fn linger(mut stream: TcpStream) {
-    let mut sink = [0_u8; 4096];
+    let mut sink = vec![0_u8; 4096];
     let mut total = 0_usize;
     while let Ok(n) = stream.read(&mut sink).await {
         total = total.saturating_add(n);
@@ -491,7 +490,7 @@ where
                     return;
                 }
             }
-            broken => {
+            broken @ (Answer::Raw(..) | Answer::Drip(..) | Answer::Endless(..)) => {
                 end_with(connection.into_stream(), broken, stop).await;
                 return;
             }
@@ -505,7 +504,7 @@ pub async fn end_with(mut stream: TcpStream, answer: Answer, mut stop: watch::Re
         match answer {
             Answer::Reply(response) => (stream.write_all(&response.encode(false)).await, End::Fin),
             Answer::Raw(bytes, end) => (stream.write_all(&bytes).await, end),
-            Answer::Drip(bytes, pause) => (drip(&mut stream, &bytes, pause).await, End::Fin),
+            Answer::Drip(first, bytes, pause) => (drip(&mut stream, &first, &bytes, pause).await, End::Fin),
             Answer::Endless(first, again) => (endless(&mut stream, &first, &again).await, End::Fin),
         }
     };
@@ -518,7 +517,8 @@ pub async fn end_with(mut stream: TcpStream, answer: Answer, mut stop: watch::Re
     }
 }
 
-async fn drip(stream: &mut TcpStream, bytes: &[u8], pause: Duration) -> io::Result<()> {
+async fn drip(stream: &mut TcpStream, first: &[u8], bytes: &[u8], pause: Duration) -> io::Result<()> {
+    stream.write_all(first).await?;
     for byte in bytes {
         pace::sleep(pause).await;
         stream.write_all(&[*byte]).await?;

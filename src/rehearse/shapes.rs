@@ -240,6 +240,7 @@ impl Shape {
     }
 
     /// When it strikes.
+    #[expect(clippy::wildcard_enum_match_arm, reason = "nearly all of them wait for a request")]
     pub const fn moment(self) -> Moment {
         match self {
             Shape::RstOnAccept | Shape::SshBanner => Moment::Accept,

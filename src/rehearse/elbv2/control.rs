@@ -2,7 +2,8 @@
 
 use super::fault::{Action, ApiError, Fault, Trouble};
 use super::state::{
-    Bucket, Checks, Ends, Group, GroupSpec, Instance, Key, NamedUnknown, Override, Phase, ReadLag, RowSpec, Scope, World,
+    Bucket, Checks, Ends, Group, GroupSpec, Instance, Key, NamedUnknown, Override, Phase, ReadLag, RowSpec, Scope,
+    World,
 };
 use crate::rehearse::pace::{self, Origin};
 use std::collections::BTreeSet;

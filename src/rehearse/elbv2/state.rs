@@ -132,10 +132,8 @@ impl GroupSpec {
     /// The ARN that a group of this name has in this world.
     pub fn arn(&self) -> String {
         // Any stable 16 hex digits will do: FNV-1a of the name.
-        let hash = self
-            .name
-            .bytes()
-            .fold(0xcbf2_9ce4_8422_2325_u64, |h, b| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3));
+        let hash =
+            self.name.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |h, b| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3));
         format!("arn:aws:elasticloadbalancing:eu-west-1:123456789012:targetgroup/{}/{hash:016x}", self.name)
     }
 }
@@ -192,7 +190,7 @@ pub(super) struct Entry {
     pub(super) registration: u64,
 }
 
-/// A row of DescribeTargetHealth, as it goes out.
+/// A row of `DescribeTargetHealth`, as it goes out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RowSpec {
     /// Target id.

@@ -179,9 +179,7 @@ pub(super) fn attributes(group: &Group) -> String {
     let delay = group.spec.deregistration_delay_s.to_string();
     all.insert("deregistration_delay.timeout_seconds".to_owned(), delay);
     all.extend(group.spec.attributes.clone());
-    let members: String = all
-        .iter()
-        .map(|(k, v)| format!("<member>{}{}</member>", element("Key", k), element("Value", v)))
-        .collect();
-    format!("<Attributes>{members}</Attributes>")
+    let members: Vec<String> =
+        all.iter().map(|(k, v)| format!("<member>{}{}</member>", element("Key", k), element("Value", v))).collect();
+    format!("<Attributes>{}</Attributes>", members.concat())
 }

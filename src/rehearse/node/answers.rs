@@ -100,10 +100,8 @@ impl NodeFacts {
             "" => self.root(view),
             "/_cluster/health" => match view {
                 View::FrozenMaster if !local => return None,
-                View::NotJoined | View::NoMaster if !local => {
-                    shapes::no_master("master_not_discovered_exception")
-                }
-                _ => self.health(view),
+                View::NotJoined | View::NoMaster if !local => shapes::no_master("master_not_discovered_exception"),
+                View::Joined | View::NotJoined | View::NoMaster | View::FrozenMaster => self.health(view),
             },
             _ if path.starts_with("/_nodes/_local") => self.nodes(&[self.as_peer()]),
             _ if path.starts_with("/_nodes/coordinating_only:true") || path.starts_with("/_nodes/_all") => {
@@ -114,7 +112,11 @@ impl NodeFacts {
                 self.nodes(&all)
             }
             _ if path.ends_with("/_search") => {
-                if view == View::NotJoined { shapes::not_recovered() } else { search() }
+                if view == View::NotJoined {
+                    shapes::not_recovered()
+                } else {
+                    search()
+                }
             }
             _ => {
                 let error = format!("no handler found for uri [{}] and method [{}]", request.target, request.method);
