@@ -21,7 +21,7 @@ async fn balanced(change: impl FnOnce(&mut GroupSpec)) -> Balanced {
     let world = Control::new(60);
     let mut spec = GroupSpec::new("es-clients");
     spec.health.interval_s = 5;
-    spec.health.path = "/_cluster/health".to_owned();
+    "/_cluster/health".clone_into(&mut spec.health.path);
     change(&mut spec);
     let arn = world.add_group(spec);
     let mut nodes = Vec::new();
@@ -211,12 +211,12 @@ async fn a_kept_connection_outlives_the_target_that_served_it() {
     let b = balanced(|s| s.deregistration_delay_s = 0).await;
     b.all_healthy().await;
     let mut connection = http::Connection::open(b.plane.address()).await.unwrap();
-    for n in 0..4 {
+    for n in 0..4_usize {
         connection.write_request(&Request::get("/"), "x").await.unwrap();
         let (response, reusable) = connection.read_response("GET").await.unwrap();
         assert_eq!((response.status, reusable), (200, true), "request {n}");
-        if n < 2 {
-            b.world.deregister_behind_back(&b.arn, IDS[n], 9200);
+        if let Some(id) = IDS.get(n).filter(|_| n < 2) {
+            b.world.deregister_behind_back(&b.arn, id, 9200);
         }
     }
     assert!(pace::within(super::BOUND, b.plane.stop()).await.is_some(), "an idle client does not hold up a stop");

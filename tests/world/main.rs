@@ -1,5 +1,10 @@
 //! The rehearsal's world, part by part, through real sockets: what the agent's tests and the scenarios stand on.
-#![expect(clippy::arithmetic_side_effects, reason = "small numbers in tests")]
+#![expect(
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "a helper of a test fails it; clippy lets only test functions themselves do so"
+)]
 
 mod api;
 mod balancer;
@@ -115,6 +120,7 @@ pub(crate) struct Seen {
     pub(crate) message: String,
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "for `map_err`")]
 pub(crate) fn seen<E: ProvideErrorMetadata + std::fmt::Debug>(
     error: SdkError<E, elb::config::http::HttpResponse>,
 ) -> Seen {

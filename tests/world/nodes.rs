@@ -132,6 +132,7 @@ async fn raw(address: SocketAddr, send: &[u8]) -> (Vec<u8>, Ended) {
 }
 
 /// How each shape begins on the wire and ends. `None`: an ordinary, complete HTTP answer with that status.
+#[expect(clippy::match_same_arms, reason = "in the order of a connection's life")]
 #[expect(clippy::wildcard_enum_match_arm, reason = "the others are complete answers, which the next test reads")]
 fn expected(shape: Shape) -> Option<(&'static [u8], Ended)> {
     let head = b"HTTP/1.1 200 OK\r\n".as_slice();
@@ -253,4 +254,29 @@ async fn a_node_can_be_started_where_another_has_just_ended() {
     eventually(|| second.control().is_joined()).await;
     assert_eq!(get(&second, "/").await.0, 200);
     second.stop().await;
+}
+
+#[tokio::test]
+async fn a_node_process_ends_its_requests_on_sigterm_and_is_gone() {
+    let mut options = NodeOptions::joined(SocketAddr::from(([127, 0, 0, 1], 0)), facts());
+    options.search_ms = 300;
+    // The address must be known here: found and given back.
+    options.address = tokio::net::TcpListener::bind(options.address).await.unwrap().local_addr().unwrap();
+    let address = options.address;
+    let search = async {
+        while http::once(address, &Request::get("/")).await.is_err() {
+            pace::sleep(Duration::from_millis(5)).await;
+        }
+        let mut connection = http::Connection::open(address).await.unwrap();
+        connection.write_request(&Request::get("/_search"), "x").await.unwrap();
+        // Long enough on the way that the node has it; if not, the test only proves less.
+        http::once(address, &Request::get("/")).await.unwrap();
+        rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::TERM).unwrap();
+        connection.read_response("GET").await.unwrap().0.status
+    };
+    let both = async { tokio::join!(backstop::rehearse::node::run_node(options), search) };
+    let (ended, status) = pace::within(BOUND, both).await.unwrap();
+    ended.unwrap();
+    assert_eq!(status, 200);
+    assert!(TcpStream::connect(address).await.is_err());
 }

@@ -52,11 +52,11 @@ async fn pages_are_kept_in_order_with_headers_and_answered_as_told() {
     assert!(pace::within(Duration::from_millis(200), http::once(address, &request)).await.is_none());
     assert_eq!(http::once(address, &post("no json")).await.unwrap().status, 202);
     assert!(control.wait_for(4, BOUND).await);
-    let received = control.received();
-    let bodies: Vec<String> = received.iter().map(|r| r.body.to_string()).collect();
+    let stored = control.received();
+    let bodies: Vec<String> = stored.iter().map(|r| r.body.to_string()).collect();
     assert_eq!(bodies, [r#"{"n":1}"#, r#"{"n":2}"#, r#"{"n":4}"#, r#""no json""#]);
-    assert_eq!(received.iter().filter(|r| r.accepted).count(), 1);
-    assert!(received[0].headers.contains(&("x-page".to_owned(), "1".to_owned())));
+    assert_eq!(stored.iter().filter(|r| r.accepted).count(), 1);
+    assert!(stored[0].headers.contains(&("x-page".to_owned(), "1".to_owned())));
     assert!(!control.wait_for(5, Duration::from_millis(10)).await);
     receiver.stop().await;
     assert!(http::once(address, &post("{}")).await.is_err());

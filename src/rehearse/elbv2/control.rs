@@ -115,7 +115,8 @@ impl Control {
 
     /// Changes a group's settings and knobs at any moment. False: no such group.
     pub fn configure(&self, arn: &str, change: impl FnOnce(&mut GroupSpec)) -> bool {
-        self.lock().groups.get_mut(arn).map(|g| change(&mut g.spec)).is_some()
+        // `group` first lets the time until now pass under the old settings.
+        self.lock().group(arn).map(|g| change(&mut g.spec)).is_ok()
     }
 
     /// Declares an instance, or its new state.
