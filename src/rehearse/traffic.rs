@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
+use tokio::time::MissedTickBehavior;
 
 /// What to send.
 #[derive(Clone, Debug)]
@@ -156,6 +157,8 @@ async fn send(control: TrafficControl, mut stopped: watch::Receiver<bool>) {
     let options = &control.0.options;
     let period = Duration::from_micros(1_000_000_u64.checked_div(u64::from(options.rate_per_s)).unwrap_or(1_000_000));
     let mut ticks = tokio::time::interval(period.max(Duration::from_micros(100)));
+    // After a standstill of the machine the traffic goes on; it does not make up for it in one burst.
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
     let mut running = JoinSet::new();
     let mut number = 0_u32;
     loop {

@@ -43,7 +43,7 @@ async fn groups_and_attributes_tell_what_waits_are_sized_by() {
 
 #[tokio::test]
 async fn a_target_registers_drains_for_its_delay_and_is_gone() {
-    let a = api(60, |s| s.deregistration_delay_s = 30).await;
+    let a = api(60, |s| s.deregistration_delay_s = 120).await;
     a.register("i-2", Some(9200)).await.unwrap();
     draining(&a).await;
     assert_eq!(a.health(None).await.unwrap().len(), 2, "a draining target is listed");

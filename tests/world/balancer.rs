@@ -131,7 +131,7 @@ async fn a_request_that_runs_at_deregistration_and_at_the_nodes_stop_ends_well()
     let address = b.nodes[0].address();
     b.nodes.remove(0).stop().await;
     let mut slow = NodeOptions::joined(address, NodeFacts::new("i-1"));
-    slow.search_ms = 400;
+    slow.search_ms = 1_500;
     let node = Node::start(slow).await.unwrap();
     eventually(|| node.control().is_joined()).await;
     let control = node.control();

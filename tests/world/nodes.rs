@@ -52,7 +52,7 @@ async fn a_joined_node_answers_as_real_ones_do() {
 #[tokio::test]
 async fn a_starting_node_is_refused_then_not_joined_then_joined() {
     let mut options = NodeOptions::joined(loopback(), facts());
-    options.refused_ms = 400;
+    options.refused_ms = 1_500;
     options.not_joined_ms = 3_600_000;
     let node = Node::start(options).await.unwrap();
     let refused = TcpStream::connect(node.address()).await.expect_err("not bound yet");
@@ -109,7 +109,8 @@ enum Ended {
     Open,
 }
 
-async fn raw(address: SocketAddr, send: &[u8]) -> (Vec<u8>, Ended) {
+/// Reads until the end, or until nothing came for `patience`.
+async fn raw(address: SocketAddr, send: &[u8], patience: Duration) -> (Vec<u8>, Ended) {
     let mut got = Vec::new();
     let mut stream = match TcpStream::connect(address).await {
         Ok(stream) => stream,
@@ -119,7 +120,7 @@ async fn raw(address: SocketAddr, send: &[u8]) -> (Vec<u8>, Ended) {
     stream.write_all(send).await.ok();
     loop {
         let mut chunk = vec![0_u8; 64 * 1024];
-        match pace::within(Duration::from_millis(600), stream.read(&mut chunk)).await {
+        match pace::within(patience, stream.read(&mut chunk)).await {
             None => return (got, Ended::Open),
             Some(Err(_)) => return (got, Ended::Reset),
             Some(Ok(0)) => return (got, Ended::Closed),
@@ -170,7 +171,7 @@ async fn every_shape_is_on_the_wire_what_its_name_says() {
     for shape in Shape::ALL {
         node.control().set_shape(Some(*shape));
         let Some((start, ended)) = expected(*shape) else { continue };
-        let (got, how) = raw(node.address(), request).await;
+        let (got, how) = raw(node.address(), request, patience(ended)).await;
         let shown = String::from_utf8_lossy(&got[..got.len().min(80)]).into_owned();
         assert!(got.starts_with(start), "{shape}: {shown}");
         if !matches!(shape, Shape::EndlessBody | Shape::EndlessHead) {
@@ -187,18 +188,23 @@ async fn a_tls_hello_meets_the_tls_shapes_too() {
     let hello = [22, 3, 1, 0, 5, 1, 0, 0, 1, 0];
     for shape in Shape::ALL.iter().filter(|s| s.moment() == Moment::FirstBytes) {
         node.control().set_shape(Some(*shape));
-        let (got, how) = raw(node.address(), &hello).await;
         let (start, ended) = expected(*shape).unwrap();
+        let (got, how) = raw(node.address(), &hello, patience(ended)).await;
         assert!(got.starts_with(start) && how == ended, "{shape}: {got:?} {how:?}");
     }
     node.stop().await;
 }
 
+/// An end is waited for as long as it takes; that there is none shows after a moment.
+fn patience(expected: Ended) -> Duration {
+    if expected == Ended::Open { Duration::from_millis(300) } else { BOUND }
+}
+
 /// The check of a node as the design has it, in its plainest form.
-async fn looks_ready(address: SocketAddr) -> bool {
+async fn looks_ready(address: SocketAddr, patience: Duration) -> bool {
     let ask = async |path: &str| -> Option<Value> {
         let request = Request::get(path);
-        let response = pace::within(Duration::from_secs(1), http::once(address, &request)).await?.ok()?;
+        let response = pace::within(patience, http::once(address, &request)).await?.ok()?;
         (response.status == 200).then(|| serde_json::from_slice(&response.body).ok())?
     };
     let Some(root) = ask("/").await else { return false };
@@ -215,10 +221,11 @@ async fn exactly_the_ready_shapes_pass_a_check() {
     eventually(|| node.control().is_joined()).await;
     for shape in Shape::ALL {
         node.control().set_shape(Some(*shape));
-        assert_eq!(looks_ready(node.address()).await, shape.is_ready(), "{shape}");
+        let patience = if shape.is_ready() { BOUND } else { Duration::from_secs(1) };
+        assert_eq!(looks_ready(node.address(), patience).await, shape.is_ready(), "{shape}");
     }
     node.control().set_shape(None);
-    assert!(looks_ready(node.address()).await);
+    assert!(looks_ready(node.address(), BOUND).await);
     node.stop().await;
 }
 

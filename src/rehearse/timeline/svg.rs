@@ -8,13 +8,13 @@ const WIDTH: u64 = 880;
 const LEFT: u64 = 64;
 const PLOT: u64 = 792;
 const RIGHT: u64 = 856; // LEFT + PLOT
-const SERVICE_TOP: u64 = 58;
+const SERVICE_TOP: u64 = 68;
 const SERVICE_HEIGHT: u64 = 120;
-const SERVICE_BOTTOM: u64 = 178;
-const FAILED_TOP: u64 = 206;
+const SERVICE_BOTTOM: u64 = 188;
+const FAILED_TOP: u64 = 216;
 const FAILED_HEIGHT: u64 = 70;
-const FAILED_BOTTOM: u64 = 276;
-const EVENTS_TOP: u64 = 316;
+const FAILED_BOTTOM: u64 = 286;
+const EVENTS_TOP: u64 = 326;
 const ROW: u64 = 16;
 /// Width of one character of a label, on average.
 const LETTER: u64 = 6;
@@ -68,13 +68,14 @@ fn heading(timeline: &Timeline) -> String {
     format!(
         "<text class=\"title\" x=\"{LEFT}\" y=\"22\">{}</text><text class=\"sum\" x=\"{LEFT}\" y=\"42\">\
          <tspan class=\"{}\">{failed} failed</tspan> of {} requests  ·  \
-         <tspan class=\"{}\">lowest in service {lowest}</tspan> of {}  ·  {} pages</text>",
+         <tspan class=\"{}\">lowest in service {lowest}</tspan> of {}  ·  {} {}</text>",
         escape(&timeline.title),
         class(failed > 0),
         ok.saturating_add(failed),
         class(lowest < timeline.minimum),
         timeline.fleet,
-        timeline.pages.len()
+        timeline.pages.len(),
+        if timeline.pages.len() == 1 { "page" } else { "pages" }
     )
 }
 
