@@ -16,4 +16,5 @@ pub mod fleet;
 pub mod host;
 pub mod jobs;
 pub mod ports;
+pub mod rehearse;
 pub mod state;
