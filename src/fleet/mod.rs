@@ -1,1 +1,3 @@
-//! x
+//! Where the fleet record and the member documents are kept.
+
+pub mod file;

@@ -184,12 +184,12 @@ impl ProcessJobs {
 /// Ends a job, whatever it has come to; blocks until it is gone.
 fn kill(path: &Path, cycle: &str, grace_ms: u64) -> io::Result<()> {
     let dir = JobDir::create(path)?;
-    let called_off = dir.started()?.is_none() && dir.call_off()?;
-    if called_off {
-        // From here on no supervisor that may still be on its way runs anything.
+    // Nobody has it yet: from here on nobody will.
+    if dir.status()? == JobStatus::New && dir.call_off()? {
         return dir.write_verdict(&Verdict { result: JobResult::Killed, reboot_needed: false, output_tail: "".into() });
     }
-    let Some(started) = dir.started()? else { return Err(io::Error::other("the job was taken and is not")) };
+    // Where it cannot be read who took it, the environment is the only sign left.
+    let started = dir.started()?.unwrap_or( Started { pid: 0, start_ticks: 0, boot: String::new() });
     match dir.status()? {
         // What a job that has ended left running is meant to run.
         JobStatus::Ended(_) => return Ok(()),
@@ -218,7 +218,7 @@ fn ask_supervisor(dir: &JobDir, started: &Started, grace_ms: u64) -> io::Result<
 /// Ends what belongs to a job that nobody supervises any more.
 fn kill_leftovers(started: &Started, cycle: &str, grace_ms: u64) -> io::Result<()> {
     let boot = crate::host::machine::boot_id()?;
-    if started.pid <= 0 || *boot.0 != *started.boot {
+    if started.pid > 0 && *boot.0 != *started.boot {
         return Ok(());
     }
     let marks = JobDir::marks(started, cycle);

@@ -189,17 +189,20 @@ impl Watch<'_> {
 
     /// The end of the direct child, and not of whoever else holds its pipe.
     async fn until_end(&mut self, signals: &mut Signals) -> End {
+        // It may have been asked for before anybody listened.
+        let mut asked = self.dir.kill_asked();
         loop {
             self.collect();
             if let Some(status) = self.status {
                 return End::ByItself(status);
             }
-            if self.dir.kill_asked() {
+            if asked {
                 return End::Asked;
             }
             tokio::select! {
                 _ = signals.child.recv() => {}
-                _ = signals.wake.recv() => {}
+                // A SIGTERM without the wish in writing, at a shutdown for instance, ends nothing here.
+                _ = signals.wake.recv() => asked = self.dir.kill_asked(),
                 () = readable(self.pipe.as_ref()) => self.read_output(RAW_TAIL_BYTES),
             }
         }

@@ -133,10 +133,10 @@ impl JobDir {
         }))
     }
 
-    /// Who took the job; `None` = nobody yet.
+    /// Who took the job; `None` = nobody yet, or what is there cannot be understood.
     pub fn started(&self) -> io::Result<Option<Started>> {
         let bytes = self.disk.read(STARTED)?;
-        bytes.map(|b| serde_json::from_slice(&b).map_err(io::Error::from)).transpose()
+        Ok(bytes.and_then(|b| serde_json::from_slice(&b).ok()))
     }
 
     /// Takes the job. `true`: it is ours alone, durably. `false`: somebody took it before.
