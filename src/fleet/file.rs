@@ -25,8 +25,8 @@ pub const DOCUMENT_BYTES_MAX: u64 = 256 * 1024;
 /// More member documents than this are not read: something else fills the directory.
 pub const MEMBERS_MAX: usize = 1_000;
 
-/// The longest wait for the lock: so many tries, a few milliseconds apart (five seconds or so).
-const LOCK_TRIES: u64 = 1_000;
+/// The longest wait for the lock: so many tries, five milliseconds apart on average (two seconds).
+const LOCK_TRIES: u64 = 400;
 /// Waits between tries, in milliseconds, in turn: unlike for neighbours, so that none is always late.
 const LOCK_WAITS_MS: [u64; 5] = [1, 3, 7, 4, 10];
 
@@ -93,6 +93,7 @@ pub struct FileStore {
     path: PathBuf,
     record: LinuxDisk,
     members: LinuxDisk,
+    lock_tries: u64,
 }
 
 impl FileStore {
@@ -100,7 +101,7 @@ impl FileStore {
     pub fn open(path: &Path) -> io::Result<FileStore> {
         let record = LinuxDisk::open_shared(path, 0o770, DOCUMENT_BYTES_MAX)?;
         let members = LinuxDisk::open_shared(&path.join(MEMBERS_NAME), 0o770, DOCUMENT_BYTES_MAX)?;
-        Ok(FileStore { path: path.to_owned(), record, members })
+        Ok(FileStore { path: path.to_owned(), record, members, lock_tries: LOCK_TRIES })
     }
 
     /// The record and its version; `None` = there is none. Never torn. An error is no answer.
@@ -159,7 +160,8 @@ impl FileStore {
         let mut all = Vec::new();
         let names = self.members.list()?;
         // Temp files and whatever else people leave there are no members.
-        let instances = names.iter().filter_map(|name| name.strip_suffix(".json")).filter(|i| check_instance(i).is_ok());
+        let instances =
+            names.iter().filter_map(|name| name.strip_suffix(".json")).filter(|i| check_instance(i).is_ok());
         for instance in instances {
             if all.len() >= MEMBERS_MAX {
                 return Err(io::Error::new(io::ErrorKind::InvalidData, format!("more than {MEMBERS_MAX} members")));
@@ -184,7 +186,7 @@ impl FileStore {
         let path = self.path.join(LOCK_NAME);
         let what = || format!("locking {}", path.display());
         let offset = u64::from(std::process::id());
-        for try_number in 0..LOCK_TRIES {
+        for try_number in 0..self.lock_tries {
             let opened = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o660).open(&path);
             let file = opened.map_err(|e| CasError::not_tried(what(), e))?;
             match file.try_lock() {
@@ -296,7 +298,8 @@ mod tests {
 
     #[test]
     fn a_full_lock_wait_is_an_error_of_its_own_and_writes_nothing() {
-        let (temp, store) = store();
+        let (temp, mut store) = store();
+        store.lock_tries = 10;
         let version = store.create(b"1").unwrap();
         let holder = File::open(temp.path().join("fleet").join(LOCK_NAME)).unwrap();
         holder.lock().unwrap();

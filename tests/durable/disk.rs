@@ -55,7 +55,11 @@ fn conforms<D: Disk>(disk: &D) {
     disk.append("audit.jsonl", "a line\nin two").unwrap();
     for name in ["audit.jsonl", "audit.jsonl.1"] {
         let bytes = disk.read_up_to(name, 4 * AUDIT_BYTES_MAX).unwrap().unwrap();
-        assert!(u64::try_from(bytes.len()).unwrap() <= AUDIT_BYTES_MAX && bytes.len() > 1_000, "{name} {}", bytes.len());
+        assert!(
+            u64::try_from(bytes.len()).unwrap() <= AUDIT_BYTES_MAX && bytes.len() > 1_000,
+            "{name} {}",
+            bytes.len()
+        );
         let last = if name == "audit.jsonl" { "a line in two\n" } else { "x\n" };
         assert!(bytes.ends_with(last.as_bytes()));
     }
@@ -209,7 +213,10 @@ fn bytes_that_are_set_aside_survive_a_power_cut_at_any_operation() {
             let kept = [NAME, "state.json.quarantine-1"].map(|name| disk.read(name).unwrap());
             assert!(kept.iter().flatten().any(|bytes| bytes == b"rubbish"), "{survival:?} at {at}");
             let again = snapshots(&files).load::<String>();
-            assert!(matches!(again, Loaded::Unreadable { .. }), "what was set aside leaves no fresh directory: {again:?}");
+            assert!(
+                matches!(again, Loaded::Unreadable { .. }),
+                "what was set aside leaves no fresh directory: {again:?}"
+            );
         }
     }
 }
@@ -223,6 +230,7 @@ fn of_two_that_create_the_same_name_one_wins_and_a_power_cut_does_not_undo_what_
         let files = FaultFiles::default();
         files.trouble_at(at, Trouble::Broken);
         let first = FaultDisk::new(&files).create("started", b"a");
+        files.trouble_at(u64::MAX, Trouble::Broken);
         let second = FaultDisk::new(&files).create("started", b"b").unwrap();
         files.power_on(Survival::Nothing);
         let found = FaultDisk::new(&files).read("started").unwrap().unwrap();
@@ -236,7 +244,6 @@ fn audit_lines_that_the_disk_does_not_take_are_counted_and_hide_no_other() {
     let files = FaultFiles::default();
     let audit = Audit::new(Arc::new(FaultDisk::new(&files)));
     audit.record(&"one");
-    files.trouble_at(files.operations() + 2, Trouble::Full);
     files.trouble_at(files.operations() + 1, Trouble::PowerCut);
     audit.record(&"torn");
     files.power_on(Survival::Everything);

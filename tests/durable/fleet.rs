@@ -50,7 +50,9 @@ fn eight_writers_lose_no_update_and_no_reader_sees_a_torn_record() {
                 })
             })
             .collect();
-        writers.into_iter().for_each(|w| w.join().unwrap());
+        for writer in writers {
+            writer.join().unwrap();
+        }
         done.store(true, Ordering::Relaxed);
         reader.join().unwrap();
     });

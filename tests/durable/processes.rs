@@ -50,10 +50,9 @@ pub(crate) fn start_holder(role: &str, path: &Path) -> (Child, BufReader<ChildSt
 
 #[test]
 fn as_holder() {
-    let hold = |what: &dyn std::any::Any| {
+    let hold = |_held: &dyn std::any::Any| {
         println!("holding");
         std::io::stdout().flush().unwrap();
-        let _held = what;
         loop {
             std::thread::park();
         }
