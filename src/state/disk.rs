@@ -4,13 +4,16 @@ use super::files::{Files, LinuxFiles, create_dir_durably};
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// No file of the state is larger than this, in bytes.
 pub const STATE_BYTES_MAX: u64 = 64 * 1024;
 /// The audit journal is rotated at this size, in bytes; one older file is kept.
 pub const AUDIT_BYTES_MAX: u64 = 1024 * 1024;
+/// Tells apart the temp files of one process.
+static ATTEMPTS: AtomicU64 = AtomicU64::new(0);
+
 /// So many unreadable copies of one file are kept. No more are made, and none is thrown away.
 pub const QUARANTINED_MAX: u32 = 8;
 
@@ -101,7 +104,9 @@ impl<F: Files> DurableDir<F> {
         drop(handle);
         match self.files.read(name, self.bytes_max)? {
             Some(back) if back == bytes => Ok(()),
-            _ => Err(io::Error::new(io::ErrorKind::InvalidData, format!("{name} does not read back as it was written"))),
+            _ => {
+                Err(io::Error::new(io::ErrorKind::InvalidData, format!("{name} does not read back as it was written")))
+            }
         }
     }
 
@@ -172,8 +177,9 @@ impl<F: Files> Disk for DurableDir<F> {
     fn create(&self, name: &str, bytes: &[u8]) -> io::Result<bool> {
         self.accept(name, bytes)?;
         let _one_writer = self.writing();
-        // Other processes may be creating the same name: each has a temp file of its own, and the link decides.
-        let temp = format!(".{name}.{}.tmp", std::process::id());
+        // Others may be creating the same name, in this process or in another one: each has a temp file of its own, and
+        // the link decides.
+        let temp = format!(".{name}.{}-{}.tmp", std::process::id(), ATTEMPTS.fetch_add(1, Ordering::Relaxed));
         self.write_new(&temp, bytes)?;
         let linked = self.files.link(&temp, name);
         let _ = self.files.remove(&temp);
@@ -223,7 +229,8 @@ impl<F: Files> Disk for DurableDir<F> {
             let _ = self.write_new(&format!("{place}.reason"), format!("{reason}\n").as_bytes());
             return Ok(self.files.path(&place));
         }
-        let why = format!("{QUARANTINED_MAX} unreadable copies of {name} are kept already; look at them and remove them");
+        let why =
+            format!("{QUARANTINED_MAX} unreadable copies of {name} are kept already; look at them and remove them");
         Err(io::Error::new(io::ErrorKind::StorageFull, why))
     }
 
@@ -282,7 +289,8 @@ impl LinuxDisk {
         let files = LinuxFiles::open(path)?;
         let mode = std::fs::metadata(path)?.mode();
         if mode & 0o022 != 0 {
-            let why = format!("{} may be written to by others (mode {:04o}); chmod 0700 it", path.display(), mode & 0o7777);
+            let why =
+                format!("{} may be written to by others (mode {:04o}); chmod 0700 it", path.display(), mode & 0o7777);
             return Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
         }
         Ok(DurableDir::over(files, STATE_BYTES_MAX))
@@ -307,7 +315,9 @@ impl LinuxDisk {
         if let Ok(stat) = rustix::fs::fstatfs(self.files.dir()) {
             let kind = u64::try_from(stat.f_type).unwrap_or_default();
             if kind == TMPFS_MAGIC || kind == RAMFS_MAGIC {
-                said.push(format!("{path} is in memory: the state does not survive a reboot, and a cycle that reboots cannot go on"));
+                said.push(format!(
+                    "{path} is in memory: the state does not survive a reboot, and a cycle that reboots cannot go on"
+                ));
             }
         }
         if let Ok(stat) = rustix::fs::fstat(self.files.dir()) {

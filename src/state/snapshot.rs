@@ -98,7 +98,8 @@ fn envelope(bytes: &[u8]) -> Result<Envelope<'_>, String> {
         return Err("it is nothing but zero bytes".to_owned());
     }
     let text = std::str::from_utf8(bytes).map_err(|_| "it is not UTF-8".to_owned())?;
-    let (found, head, sum, tail) = split(text).ok_or_else(|| "it does not have the form of a state file, or is cut off".to_owned())?;
+    let (found, head, sum, tail) =
+        split(text).ok_or_else(|| "it does not have the form of a state file, or is cut off".to_owned())?;
     if checksum(head, tail) != sum {
         return Err("its checksum is wrong".to_owned());
     }
@@ -251,9 +252,9 @@ mod tests {
 
     #[test]
     fn unusable_bytes_say_what_is_wrong_with_them() {
-        let why = |bytes: &[u8]| match decode::<Body>(1, bytes) {
-            Loaded::Unreadable { why } => why,
-            other => panic!("{other:?}"),
+        let why = |bytes: &[u8]| {
+            let Loaded::Unreadable { why } = decode::<Body>(1, bytes) else { panic!("it was taken") };
+            why
         };
         assert_eq!(why(b""), "it is empty");
         assert_eq!(why(&[0; 4096]), "it is nothing but zero bytes");
