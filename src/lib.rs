@@ -3,6 +3,8 @@
 //! `core` is pure and decides; everything else reads the world and carries decisions out. ARCHITECTURE.md has the map.
 
 pub mod alerts;
+pub mod cli;
+pub mod clock;
 pub mod control;
 pub mod core;
 pub mod ports;

@@ -5,9 +5,7 @@
 mod back;
 mod out;
 
-use super::cycle::{
-    Cycle, Durable, Early, Ended, Failure, FailureClass, Seen, Stage, StageName, advance, stage_ms,
-};
+use super::cycle::{Cycle, Durable, Early, Ended, Failure, FailureClass, Seen, Stage, StageName, advance, stage_ms};
 use super::error::{Fault, Jitter, PageWhen};
 use super::event::Event;
 use super::exit::Exit;
@@ -123,7 +121,9 @@ impl Turn<'_> {
             return self.go(Stage::Check);
         }
         if let Stage::Held { until } = &self.c.stage {
-            return if until.expired(self.now) { self.go(Stage::Check) };
+            return if until.expired(self.now) {
+                self.go(Stage::Check)
+            };
         }
         if self.c.stage == Stage::Check && self.c.skip_check.is_some() {
             return self.go(Stage::Register);
@@ -327,7 +327,6 @@ impl Turn<'_> {
         }
     }
 }
-
 
 #[cfg(test)]
 mod tests;
