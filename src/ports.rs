@@ -58,8 +58,14 @@ pub trait Jobs: Send + Sync + 'static {
 }
 
 /// The version that a document was read or written with; a compare-and-set names it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Version(pub String);
+#[derive(Clone, PartialEq, Eq)]
+pub struct Version(pub std::sync::Arc<[u8]>);
+
+impl std::fmt::Debug for Version {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Version({:08x}, {} bytes)", crc32fast::hash(&self.0), self.0.len())
+    }
+}
 
 /// Why a compare-and-set has no acknowledgement.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,5 +1,8 @@
 //! Pages on their way out: text, sinks, and the task that delivers what waits in the durable state.
 
+pub mod text;
+pub mod webhook;
+
 /// A page as it is sent.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct Rendered {

@@ -1,0 +1,5 @@
+//! The fleet record and the member documents: stores behind one port, and the one way to change them.
+
+mod change;
+
+pub use change::{Fleet, Outcome};
