@@ -5,6 +5,7 @@
 pub mod agent;
 pub mod alerts;
 pub mod causes;
+pub mod cli;
 pub mod clock;
 pub mod config;
 pub mod control;
@@ -18,3 +19,4 @@ pub mod jobs;
 pub mod ports;
 pub mod rehearse;
 pub mod state;
+pub mod telemetry;

@@ -27,7 +27,12 @@ const DRAIN_MAX_MS: u64 = 2 * 3_600_000;
 pub fn of_hold(guard: Guard) -> bool {
     matches!(
         guard,
-        Guard::Mode | Guard::Identity | Guard::StateDurable | Guard::FleetRecord | Guard::MinimumHealthy | Guard::RegisterAllowed
+        Guard::Mode
+            | Guard::Identity
+            | Guard::StateDurable
+            | Guard::FleetRecord
+            | Guard::MinimumHealthy
+            | Guard::RegisterAllowed
     )
 }
 
@@ -48,7 +53,9 @@ pub async fn gather<W: World>(shared: &Arc<Shared<W>>, parts: &Arc<Parts<W>>, pl
         state_durable: state_durable(shared, parts).await,
         register_allowed: register_allowed(shared, parts, plan.is_some()).await,
         cluster_reachable: match cluster {
-            Ok(pass) => Fact::Yes(format!("{} answers, cluster {}", pass.identity.node_name, pass.identity.cluster_uuid)),
+            Ok(pass) => {
+                Fact::Yes(format!("{} answers, cluster {}", pass.identity.node_name, pass.identity.cluster_uuid))
+            }
             Err(f) => Fact::Unknown(f.to_string()),
         },
         drain_fits: drain_fits(shared, parts).await,
@@ -94,7 +101,9 @@ async fn state_durable<W: World>(shared: &Arc<Shared<W>>, parts: &Parts<W>) -> F
     let probe = tokio::task::spawn_blocking(move || disk.probe().and_then(|()| disk.free_bytes()));
     let need = u64::from(parts.config.limits.free_disk_mib).saturating_mul(1024 * 1024);
     match fenced(probe).await {
-        Ok(Ok(Ok(free))) if free >= need => Fact::Yes(format!("{} MiB free", free.checked_div(1024 * 1024).unwrap_or(0))),
+        Ok(Ok(Ok(free))) if free >= need => {
+            Fact::Yes(format!("{} MiB free", free.checked_div(1024 * 1024).unwrap_or(0)))
+        }
         Ok(Ok(Ok(free))) => Fact::No(format!(
             "only {} MiB free in the state directory, need {} (limits.free_disk_mib)",
             free.checked_div(1024 * 1024).unwrap_or(0),
@@ -143,7 +152,11 @@ async fn drain_fits<W: World>(shared: &Shared<W>, parts: &Parts<W>) -> Fact {
         Ok(own) => {
             let longest = own.iter().map(|t| t.facts.deregistration_delay_ms).max().unwrap_or(0);
             let sentence = format!("drain {} s", longest.div_ceil(1_000));
-            if longest <= DRAIN_MAX_MS { Fact::Yes(sentence) } else { Fact::No(format!("{sentence}: longer than a cycle")) }
+            if longest <= DRAIN_MAX_MS {
+                Fact::Yes(sentence)
+            } else {
+                Fact::No(format!("{sentence}: longer than a cycle"))
+            }
         }
     }
 }

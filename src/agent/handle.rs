@@ -7,8 +7,8 @@ use super::turn::{Request, next_for};
 use crate::clock::Clock;
 use crate::control::backend::{Backend, Caller};
 use crate::control::protocol::{
-    CheckReply, ClearRequest, Done, Explain, History, HoldRequest, InitRequest, Progress, ReasonRequest,
-    RejoinRequest, RunReply, RunRequest, Status, VERSION,
+    CheckReply, ClearRequest, Done, Explain, History, HoldRequest, InitRequest, Progress, ReasonRequest, RejoinRequest,
+    RunReply, RunRequest, Status, VERSION,
 };
 use crate::core::exit::Exit;
 use crate::core::guard::{self, Guard};
@@ -17,7 +17,7 @@ use crate::core::job::JobSpec;
 use crate::core::plan::Kind;
 use crate::core::record::{Hold, Op, Pause, Record};
 use crate::fleet::Outcome;
-use crate::ports::CasFault;
+use crate::ports::{BoxFuture, CasFault};
 use serde_json::json;
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,7 +29,7 @@ const NEWS: Duration = Duration::from_secs(20);
 const HOLD_MAX_S: u64 = 7 * 86_400;
 
 /// Reads the config again and replaces the adapters.
-pub type Reload = Arc<dyn Fn() -> Done + Send + Sync>;
+pub type Reload = Arc<dyn Fn() -> BoxFuture<'static, Done> + Send + Sync>;
 
 /// Cheap to clone; one per connection.
 pub struct Handle<W: World> {
@@ -106,7 +106,8 @@ impl<W: World> Backend for Handle<W> {
     }
 
     async fn run(&self, by: Caller, r: RunRequest) -> RunReply {
-        let refuse = |exit: Exit, message: String| RunReply::Refused { exit: exit.code(), message, verdicts: None, next: None };
+        let refuse =
+            |exit: Exit, message: String| RunReply::Refused { exit: exit.code(), message, verdicts: None, next: None };
         if r.argv.is_empty() || r.argv.iter().all(|a| a.is_empty()) {
             return refuse(Exit::Usage, "no command: backstop run -- COMMAND …".to_owned());
         }
@@ -125,13 +126,16 @@ impl<W: World> Backend for Handle<W> {
             reboots: false,
             reboot: r.reboot,
         };
-        let overrides: Vec<(Arc<str>, Arc<str>)> = r.overrides.iter().map(|n| (n.as_str().into(), reason.clone())).collect();
+        let overrides: Vec<(Arc<str>, Arc<str>)> =
+            r.overrides.iter().map(|n| (n.as_str().into(), reason.clone())).collect();
         if !overrides.is_empty() {
             self.note("override", &by, json!(r.overrides), &done(reason.to_string()));
         }
         let by: Arc<str> = by.name.as_str().into();
         let begin = |reply| Request::Begin { kind: Kind::Patch(job), by, overrides, reply };
-        self.ask(begin).await.unwrap_or_else(|| refuse(Exit::Internal, "the agent is too busy to answer; try again".to_owned()))
+        self.ask(begin)
+            .await
+            .unwrap_or_else(|| refuse(Exit::Internal, "the agent is too busy to answer; try again".to_owned()))
     }
 
     async fn check(&self) -> CheckReply {
@@ -177,7 +181,8 @@ impl<W: World> Backend for Handle<W> {
                 _ => Vec::new(),
             };
             if let Some(id) = present.filter(|id| wanted(id)) {
-                let late = durable.cycle.as_ref().is_some_and(|c| c.late.is_some()) && l.cycle.as_ref().is_some_and(|c| c.as_str() == id);
+                let late = durable.cycle.as_ref().is_some_and(|c| c.late.is_some())
+                    && l.cycle.as_ref().is_some_and(|c| c.as_str() == id);
                 return (!steps.is_empty()).then_some(Progress { steps, ended: None, late, unknown: false });
             }
             match durable.last.filter(|e| wanted(e.cycle.as_str())) {
@@ -251,11 +256,24 @@ impl<W: World> Backend for Handle<W> {
                 Some((_, latch)) => {
                     let slot = record.slots.contains_key(&latch.instance);
                     let view = super::executor::read_fleet(&self.shared, &parts).await;
-                    let out = view.as_ref().map_or(true, |v| v.members.contains(&latch.instance) && !v.in_service.contains(&latch.instance));
+                    let out = view.as_ref().map_or(true, |v| {
+                        v.members.contains(&latch.instance) && !v.in_service.contains(&latch.instance)
+                    });
                     if (out || slot) && !r.unresolved {
                         let next = format!("backstop explain {}", latch.node);
-                        let why = if view.is_err() { "whether it is in service is unknown" } else { "it is not back in service" };
-                        not(Exit::Guard, format!("{} still counts as out ({why}); clear it once it is back, or with --unresolved", latch.node), Some(&next))
+                        let why = if view.is_err() {
+                            "whether it is in service is unknown"
+                        } else {
+                            "it is not back in service"
+                        };
+                        not(
+                            Exit::Guard,
+                            format!(
+                                "{} still counts as out ({why}); clear it once it is back, or with --unresolved",
+                                latch.node
+                            ),
+                            Some(&next),
+                        )
                     } else {
                         let op = Op::ClearLatch { latch: id.clone(), order: self.order(&by, &r.reason) };
                         self.change(op, format!("latch {id} is cleared; cycles may start again")).await
@@ -294,6 +312,6 @@ impl<W: World> Backend for Handle<W> {
     }
 
     async fn reload(&self) -> Done {
-        (self.reload)()
+        (self.reload)().await
     }
 }

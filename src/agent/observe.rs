@@ -20,7 +20,9 @@ pub async fn observe<W: World>(shared: Arc<Shared<W>>) {
         look(&shared, &parts, &mut beat).await;
         let every = parts.config.reconcile.every_ms;
         let spread = every.checked_div(5).unwrap_or(0).max(1);
-        let wait = every.saturating_sub(spread.checked_div(2).unwrap_or(0)).saturating_add(entropy().checked_rem(spread).unwrap_or(0));
+        let wait = every
+            .saturating_sub(spread.checked_div(2).unwrap_or(0))
+            .saturating_add(entropy().checked_rem(spread).unwrap_or(0));
         shared.clock.sleep_ms(wait).await;
     }
 }
@@ -73,9 +75,8 @@ async fn look_at_groups<W: World>(shared: &Shared<W>, parts: &Parts<W>, next: &m
         }
         polls.insert(t.target.group.clone(), poll);
     }
-    let own = targets.iter().map(|t| {
-        polls.get(&t.target.group).map_or(Own::Unknown, |p| p.own(&t.target.id, t.target.port))
-    });
+    let own =
+        targets.iter().map(|t| polls.get(&t.target.group).map_or(Own::Unknown, |p| p.own(&t.target.id, t.target.port)));
     next.own = own.collect();
     next.own_at = Some(begun.clone());
     if let Some((members, _)) = &next.members {
@@ -91,10 +92,11 @@ pub async fn write_beat<W: World>(shared: &Shared<W>, parts: &Parts<W>, beat: &m
     let now = shared.clock.now();
     let node = shared.node.borrow().clone();
     let targets = shared.own_targets(parts, u64::MAX).await?;
-    let doing = node.durable.cycle.as_ref().map_or_else(
-        || "idle".to_owned(),
-        |c| super::status::waiting_for(c, &node.seen, &now),
-    );
+    let doing = node
+        .durable
+        .cycle
+        .as_ref()
+        .map_or_else(|| "idle".to_owned(), |c| super::status::waiting_for(c, &node.seen, &now));
     let member = Member {
         schema: MEMBER_SCHEMA,
         instance: shared.instance(),

@@ -22,7 +22,9 @@ pub fn waiting_for(c: &Cycle, v: &Seen, now: &Now) -> String {
     match &c.stage {
         Stage::Claim { .. } => format!("claim{tries}"),
         Stage::Deregister => format!("deregister: {own}{tries}"),
-        Stage::Drain if v.gone => format!("drain: gone, {} connections left, {left} at most", v.connections.unwrap_or(0)),
+        Stage::Drain if v.gone => {
+            format!("drain: gone, {} connections left, {left} at most", v.connections.unwrap_or(0))
+        }
         Stage::Drain => format!("drain: {own}, {left} at most{tries}"),
         Stage::Patch => format!("patch: job {}, {left} at most{tries}", c.plan.job_name()),
         Stage::Reboot { asked, .. } => format!("reboot: asked {asked} times, {left} at most{tries}"),
@@ -172,7 +174,11 @@ fn next<W: World>(shared: &Shared<W>, seen: &Observed) -> Option<String> {
     let (record, _) = seen.record.as_ref()?;
     let (id, latch) = record.open_latches().next()?;
     let out = record.slots.get(&latch.instance).is_some();
-    Some(if out { format!("backstop explain {}", latch.node) } else { format!("backstop latch clear {id} --reason \"...\"") })
+    Some(if out {
+        format!("backstop explain {}", latch.node)
+    } else {
+        format!("backstop latch clear {id} --reason \"...\"")
+    })
 }
 
 /// `GET /v1/explain`: about this node or any other one, by what this agent sees.
@@ -210,7 +216,10 @@ fn about_node(e: &mut Explain, s: &Status, n: &NodeStatus) {
             (Some(c), _) => about_cycle(e, c, s.now_ms),
             (None, Some(last)) => {
                 let ago = span(s.now_ms.saturating_sub(last.at.wall_ms));
-                e.lines.push(format!("Its last cycle, {} (job {}), ended {ago} ago: {}.", last.cycle, last.job, last.message));
+                e.lines.push(format!(
+                    "Its last cycle, {} (job {}), ended {ago} ago: {}.",
+                    last.cycle, last.job, last.message
+                ));
             }
             (None, None) => e.lines.push("No cycle has run on it with this state directory.".to_owned()),
         }
@@ -222,7 +231,9 @@ fn about_cycle(e: &mut Explain, c: &CycleStatus, now_ms: u64) {
     e.lines.push(format!("Cycle {} (job {}) is in {} since {since}: {}.", c.cycle, c.job, c.stage, c.waiting_for));
     if let Some((stage, class, message)) = &c.failure {
         e.lines.push(format!("It failed in {stage} ({class}): {message}. It is on its way back all the same."));
-        e.lines.push("Nothing else is needed for the node to return: it registers the moment its check passes.".to_owned());
+        e.lines.push(
+            "Nothing else is needed for the node to return: it registers the moment its check passes.".to_owned(),
+        );
     }
     if let Some(early) = &c.early {
         e.lines.push(format!("It ends early: {early}."));
@@ -260,7 +271,8 @@ fn about_blocks(e: &mut Explain, s: &Status, name: &str) {
         e.lines.push(format!("{} is held by {}: {}.", h.node, h.order.by, h.order.reason));
     }
     if s.mode == "observe" {
-        e.lines.push("This agent observes (mode = \"observe\"): it never registers or deregisters anything.".to_owned());
+        e.lines
+            .push("This agent observes (mode = \"observe\"): it never registers or deregisters anything.".to_owned());
     }
 }
 

@@ -117,7 +117,12 @@ impl<W: World> Agent<W> {
                     let mut step = step;
                     if let Some(c) = &mut step.durable.cycle {
                         let at = now.clone();
-                        c.failure = Some(Failure { stage: StageName::Check, class: FailureClass::State, message: why.into(), at });
+                        c.failure = Some(Failure {
+                            stage: StageName::Check,
+                            class: FailureClass::State,
+                            message: why.into(),
+                            at,
+                        });
                     }
                     page::raise_failure(&mut step.durable, &now);
                     self.commit(step, &now).await;
@@ -158,7 +163,11 @@ impl<W: World> Agent<W> {
                 Want::Idle => now.plus(3_600_000),
             };
             let owed = self.journal.committed().is_none();
-            let wake = if owed && wake.since(&now).is_none_or(|ms| ms > DISK_RETRY_MS) { now.plus(DISK_RETRY_MS) } else { wake };
+            let wake = if owed && wake.since(&now).is_none_or(|ms| ms > DISK_RETRY_MS) {
+                now.plus(DISK_RETRY_MS)
+            } else {
+                wake
+            };
             let clock = self.shared.clock.clone();
             tokio::select! {
                 request = self.queue.recv() => match request {
@@ -198,7 +207,9 @@ impl<W: World> Agent<W> {
                 tracing::error!(error = %e, stage = ?after.stage(), "the state could not be stored");
                 Some(e.to_string())
             }
-            Commit::Unchanged | Commit::Stored => self.journal.committed().is_none().then(|| "not stored yet".to_owned()),
+            Commit::Unchanged | Commit::Stored => {
+                self.journal.committed().is_none().then(|| "not stored yet".to_owned())
+            }
         };
         self.tell(&before, &after, now);
         let view = NodeView { durable: after, seen: self.seen.clone(), unstored };
@@ -278,7 +289,8 @@ impl<W: World> Agent<W> {
                 let (cycle, node, fleet) = names(c.plan.id.to_string());
                 return RunReply::Attached { cycle, node, fleet };
             }
-            let message = format!("busy with cycle {} (job {}, stage {})", c.plan.id, c.plan.job_name(), c.stage.name());
+            let message =
+                format!("busy with cycle {} (job {}, stage {})", c.plan.id, c.plan.job_name(), c.stage.name());
             return refused(Exit::Busy, message, None, Some("backstop wait".to_owned()));
         }
         if self.journal.committed().is_none() && self.journal.retry().await.is_err() {
@@ -416,7 +428,9 @@ impl<W: World> Agent<W> {
         let result = parts.balancer.register(&t.target).await;
         let at = crate::alerts::text::rfc3339(self.shared.clock.now().wall_ms);
         let outcome = result.as_ref().err().map(ToString::to_string);
-        self.shared.audit.record(&json!({"at": at, "event": "self-heal", "target": t.target.to_string(), "fault": outcome}));
+        self.shared
+            .audit
+            .record(&json!({"at": at, "event": "self-heal", "target": t.target.to_string(), "fault": outcome}));
     }
 
     /// Frees what this node does not remember; only while its state is on the disk.
@@ -427,7 +441,9 @@ impl<W: World> Agent<W> {
         let outcome = parts.fleet.change(op, &parts.rules(), nonce).await;
         match outcome {
             Outcome::Acked(_) => tracing::info!(?op, "an entry of this instance that no cycle explains was removed"),
-            Outcome::Refused(_) | Outcome::Unanswered(_) => tracing::warn!(?outcome, "an entry of this instance could not be removed"),
+            Outcome::Refused(_) | Outcome::Unanswered(_) => {
+                tracing::warn!(?outcome, "an entry of this instance could not be removed")
+            }
         }
     }
 }

@@ -1,8 +1,8 @@
 //! What the control server asks of the agent. Every answer is bounded in time.
 
 use super::protocol::{
-    CheckReply, ClearRequest, Done, Explain, History, HoldRequest, InitRequest, Progress, ReasonRequest,
-    RejoinRequest, RunReply, RunRequest, Status,
+    CheckReply, ClearRequest, Done, Explain, History, HoldRequest, InitRequest, Progress, ReasonRequest, RejoinRequest,
+    RunReply, RunRequest, Status,
 };
 use std::future::Future;
 

@@ -299,3 +299,67 @@ pub struct History {
     /// Lines of the audit journal of this node, oldest first.
     pub lines: Vec<serde_json::Value>,
 }
+
+/// Answer where there is no other: the request was not carried out, nothing was changed.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ApiError {
+    /// [`VERSION`]
+    pub v: u32,
+    /// What is wrong.
+    pub error: String,
+    /// What would be right.
+    pub expected: String,
+    /// What to do now.
+    pub next: String,
+    /// The exit code for it.
+    pub exit: u8,
+}
+
+/// `run --json` and `wait --json`: how it ended, whatever happened. Made by the CLI.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RunResult {
+    /// [`VERSION`]
+    pub v: u32,
+    /// Node name, where known.
+    pub node: Option<String>,
+    /// Fleet name, where known.
+    pub fleet: Option<String>,
+    /// The cycle, where there is one.
+    pub cycle: Option<String>,
+    /// It was under way already.
+    pub attached: bool,
+    /// The node left, or its job ran. `None` = not known (yet).
+    pub changed: Option<bool>,
+    /// The exit code of this command.
+    pub exit: u8,
+    /// What happened, for people.
+    pub message: String,
+    /// How the cycle ended, where it has.
+    pub ended: Option<Ended>,
+    /// All guards, where the run was refused and they were looked at.
+    pub verdicts: Option<Verdicts>,
+    /// The exact next command.
+    pub next: Option<String>,
+}
+
+/// `latch list --json`. Made by the CLI from the status.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Latches {
+    /// [`VERSION`]
+    pub v: u32,
+    /// Age of the record that they were read from, in ms.
+    pub record_age_ms: Option<u64>,
+    /// Open ones.
+    pub latches: Vec<LatchStatus>,
+}
+
+/// One open latch.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LatchStatus {
+    /// `L-…`
+    pub id: String,
+    /// The cycle that failed.
+    pub cycle: String,
+    /// What is said of it.
+    pub latch: crate::core::record::Latch,
+}

@@ -390,9 +390,10 @@ fn by_fleet(guard: Guard, view: &FleetView, facts: &Facts, rules: &Rules, overri
         Err(_) => return (Said::Unknown, "the fleet record is unknown".to_owned()),
     };
     if guard == Guard::PeersSettled {
-        let out = view.members.iter().find(|m| {
-            **m != facts.instance && !view.in_service.contains(*m) && !leavers.contains(*m)
-        });
+        let out = view
+            .members
+            .iter()
+            .find(|m| **m != facts.instance && !view.in_service.contains(*m) && !leavers.contains(*m));
         return match out {
             None => (Said::Pass, "every other member is in service or explained".to_owned()),
             Some(m) => (Said::Refused, format!("{m} is out of service and the record does not say why")),

@@ -243,10 +243,7 @@ pub enum Op {
 impl Op {
     /// Leads away from service, or frees something: only from a committed decision.
     pub const fn outward(&self) -> bool {
-        matches!(
-            self,
-            Op::Claim { .. } | Op::Confirm { .. } | Op::Free { .. } | Op::Hold { .. } | Op::EndHold { .. }
-        )
+        matches!(self, Op::Claim { .. } | Op::Confirm { .. } | Op::Free { .. } | Op::Hold { .. } | Op::EndHold { .. })
     }
 }
 
@@ -299,11 +296,8 @@ impl Record {
     }
 
     fn bound_tombstones(&mut self) {
-        let mut old: Vec<(u64, CycleId)> = self
-            .latches
-            .iter()
-            .filter_map(|(c, l)| l.cleared.as_ref().map(|x| (x.since_ms, c.clone())))
-            .collect();
+        let mut old: Vec<(u64, CycleId)> =
+            self.latches.iter().filter_map(|(c, l)| l.cleared.as_ref().map(|x| (x.since_ms, c.clone()))).collect();
         old.sort();
         let over = old.len().saturating_sub(TOMBSTONES_MAX);
         for (_, cycle) in old.into_iter().take(over) {

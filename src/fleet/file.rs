@@ -201,7 +201,10 @@ impl FileFleet {
         FileFleet(Arc::new(store))
     }
 
-    async fn blocking<T: Send + 'static>(&self, work: impl FnOnce(&FileStore) -> T + Send + 'static) -> Result<T, Fault> {
+    async fn blocking<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&FileStore) -> T + Send + 'static,
+    ) -> Result<T, Fault> {
         let store = self.0.clone();
         let done = tokio::task::spawn_blocking(move || work(&store)).await;
         done.map_err(|e| Fault::transport(format!("the fleet record's directory: {e}")))

@@ -96,7 +96,8 @@ impl Host for SystemHost {
     }
 
     fn package_manager(&self) -> Result<Option<String>, Fault> {
-        let table = std::fs::read_to_string("/proc/locks").map_err(|e| Fault::transport(format!("/proc/locks: {e}")))?;
+        let table =
+            std::fs::read_to_string("/proc/locks").map_err(|e| Fault::transport(format!("/proc/locks: {e}")))?;
         let busy = LOCKS.iter().find(|(path, _)| locked(Path::new(path), &table));
         Ok(busy.map(|(path, name)| format!("{name} (lock {path})")))
     }

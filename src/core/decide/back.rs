@@ -1,7 +1,6 @@
 //! The way back: check, register, settle, release. The one road that every cycle takes, failed or not. Nothing here ends
 //! it but success: a fault sets the pace, a deadline pages and goes on.
 
-use super::Turn;
 use super::super::cycle::{Cycle, Stage, StageName};
 use super::super::error::Fault;
 use super::super::event::Event;
@@ -12,6 +11,7 @@ use super::super::settings::CheckPass;
 use super::super::target::Own;
 use super::super::time::{Deadline, Dwell};
 use super::super::want;
+use super::Turn;
 use std::sync::Arc;
 
 impl Turn<'_> {
@@ -169,7 +169,8 @@ impl Turn<'_> {
         }
         self.c.refused_paged = true;
         let name = self.c.plan.targets.get(group).map(|t| t.target.to_string()).unwrap_or_default();
-        let message = format!("{name} is registered but {} ({}): waiting does not heal that", state.label(), reason.label());
+        let message =
+            format!("{name} is registered but {} ({}): waiting does not heal that", state.label(), reason.label());
         self.page(PageKind::OutOfService, Severity::Critical, message.into());
     }
 

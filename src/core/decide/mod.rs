@@ -7,9 +7,7 @@ mod out;
 
 pub use out::refused;
 
-use super::cycle::{
-    Cycle, Durable, Early, Ended, Failure, FailureClass, Seen, Stage, StageName, advance, stage_ms,
-};
+use super::cycle::{Cycle, Durable, Early, Ended, Failure, FailureClass, Seen, Stage, StageName, advance, stage_ms};
 use super::error::{Fault, Jitter, PageWhen};
 use super::event::Event;
 use super::exit::Exit;
@@ -125,7 +123,9 @@ impl Turn<'_> {
             return self.go(Stage::Check);
         }
         if let Stage::Held { until } = &self.c.stage {
-            return if until.expired(self.now) { self.go(Stage::Check) };
+            return if until.expired(self.now) {
+                self.go(Stage::Check)
+            };
         }
         if self.c.stage == Stage::Check && self.c.skip_check.is_some() {
             return self.go(Stage::Register);
@@ -329,7 +329,6 @@ impl Turn<'_> {
         }
     }
 }
-
 
 #[cfg(test)]
 mod tests;

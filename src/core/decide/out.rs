@@ -1,6 +1,5 @@
 //! The road out: claim, deregister, drain, patch, reboot. Every exit from here on is the way back.
 
-use super::Turn;
 use super::super::cycle::{Early, FailureClass, Stage};
 use super::super::error::{Class, Fault};
 use super::super::event::Event;
@@ -13,6 +12,7 @@ use super::super::rules::Mutant;
 use super::super::target::Own;
 use super::super::time::{Deadline, Dwell};
 use super::super::want;
+use super::Turn;
 
 /// Reads that said nothing, in a row, before a guard counts as refused.
 const UNKNOWN_MAX: u8 = 3;
@@ -339,10 +339,9 @@ impl Turn<'_> {
 /// A refusal of the record, for the caller.
 pub fn refused(refusal: &Refusal) -> (Exit, String) {
     match refusal {
-        Refusal::Latched(id, l) => (
-            Exit::Latched,
-            format!("{id}: {} failed in {} (job {}): {}", l.node, l.stage, l.job, l.message),
-        ),
+        Refusal::Latched(id, l) => {
+            (Exit::Latched, format!("{id}: {} failed in {} (job {}): {}", l.node, l.stage, l.job, l.message))
+        }
         Refusal::SlotHeld(_, s) => {
             (Exit::SlotHeld, format!("the slot is held by {} (cycle {}, job {})", s.node, s.cycle, s.job))
         }
@@ -357,4 +356,3 @@ pub fn refused(refusal: &Refusal) -> (Exit, String) {
         Refusal::NotHeld => (Exit::Usage, "this instance is not held".to_owned()),
     }
 }
-
