@@ -200,7 +200,6 @@ impl<W: World> Agent<W> {
         let before = self.journal.now().clone();
         let (seen, commit) = self.journal.advance(&self.seen, step, now).await;
         self.seen = seen;
-        crate::crash_point!("stored", self.journal.now().stage().map_or("idle", StageName::label));
         let after = self.journal.now().clone();
         let unstored = match &commit {
             Commit::Refused(e) => {
