@@ -1,0 +1,5 @@
+//! The agent: in process with a controlled clock, disk and faults, and as a real process that is killed.
+
+mod disk;
+mod fakes;
+mod way_back;
