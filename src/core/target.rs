@@ -357,11 +357,9 @@ mod tests {
 
     #[test]
     fn unknown_states_and_reasons_are_unknown() {
-        for (state, reason) in [
-            (TargetState::Unknown, None),
-            (TargetState::Unused, None),
-            (TargetState::Unused, Some(Reason::Unknown)),
-        ] {
+        for (state, reason) in
+            [(TargetState::Unknown, None), (TargetState::Unused, None), (TargetState::Unused, Some(Reason::Unknown))]
+        {
             let r = row("i-1", 9200, state, reason);
             let p = Poll { list: vec![r.clone()], named: named(vec![r]) };
             assert_eq!(p.own("i-1", 9200), Own::Unknown, "{state:?} {reason:?}");

@@ -5,8 +5,8 @@
 //! frees it by dying. Readers take no lock: a replace is atomic. All calls block, and every wait is bounded.
 
 use crate::core::error::{Class, Fault};
+use crate::ports::{CasFault, FleetStore, Version};
 use crate::state::disk::{Disk, LinuxDisk};
-use std::fmt;
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
@@ -30,20 +30,9 @@ const LOCK_TRIES: u64 = 400;
 /// Waits between tries, in milliseconds, in turn: unlike for neighbours, so that none is always late.
 const LOCK_WAITS_MS: [u64; 5] = [1, 3, 7, 4, 10];
 
-/// Which content was read: the content itself, so that no two can be mistaken for one another.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Version(Arc<[u8]>);
-
-impl Version {
-    fn of(bytes: &[u8]) -> Version {
-        Version(bytes.into())
-    }
-}
-
-impl fmt::Debug for Version {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Version({:08x}, {} bytes)", crc32fast::hash(&self.0), self.0.len())
-    }
+/// The version of a document is its content: no two can be mistaken for one another.
+fn version_of(bytes: &[u8]) -> Version {
+    Version(bytes.into())
 }
 
 /// Why a write was not acknowledged.
@@ -108,7 +97,7 @@ impl FileStore {
     pub fn read(&self) -> io::Result<Option<(Vec<u8>, Version)>> {
         let bytes = self.record.read(RECORD_NAME)?;
         Ok(bytes.map(|b| {
-            let version = Version::of(&b);
+            let version = version_of(&b);
             (b, version)
         }))
     }
@@ -118,7 +107,7 @@ impl FileStore {
         fits(bytes)?;
         let _lock = self.lock()?;
         match self.record.create(RECORD_NAME, bytes) {
-            Ok(true) => Ok(Version::of(bytes)),
+            Ok(true) => Ok(version_of(bytes)),
             Ok(false) => Err(CasError::Conflict),
             Err(source) => Err(CasError::Unknown { what: "creating the fleet record".to_owned(), source }),
         }
@@ -134,7 +123,7 @@ impl FileStore {
             return Err(CasError::Conflict);
         }
         match self.record.replace(RECORD_NAME, bytes) {
-            Ok(()) => Ok(Version::of(bytes)),
+            Ok(()) => Ok(version_of(bytes)),
             Err(source) => Err(CasError::Unknown { what: "writing the fleet record".to_owned(), source }),
         }
     }
@@ -199,6 +188,68 @@ impl FileStore {
             pause(LOCK_WAITS_MS.get(turn.checked_rem(LOCK_WAITS_MS.len()).unwrap_or(0)).copied().unwrap_or(5));
         }
         Err(CasError::not_tried(what(), io::Error::new(io::ErrorKind::TimedOut, "another process holds it")))
+    }
+}
+
+/// The port over a [`FileStore`]: its calls block, so each runs on a thread of its own.
+#[derive(Clone, Debug)]
+pub struct FileFleet(Arc<FileStore>);
+
+impl FileFleet {
+    /// Clones use the same directory.
+    pub fn new(store: FileStore) -> FileFleet {
+        FileFleet(Arc::new(store))
+    }
+
+    async fn blocking<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&FileStore) -> T + Send + 'static,
+    ) -> Result<T, Fault> {
+        let store = self.0.clone();
+        let done = tokio::task::spawn_blocking(move || work(&store)).await;
+        done.map_err(|e| Fault::transport(format!("the fleet record's directory: {e}")))
+    }
+}
+
+fn reading(path: &Path, e: &io::Error) -> Fault {
+    Fault::transport(format!("the fleet record in {}: {e}", path.display()))
+}
+
+fn cas(e: &CasError) -> CasFault {
+    e.fault().map_or(CasFault::Conflict, CasFault::Fault)
+}
+
+impl FleetStore for FileFleet {
+    async fn read(&self) -> Result<Option<(Vec<u8>, Version)>, Fault> {
+        self.blocking(|s| s.read().map_err(|e| reading(&s.path, &e))).await?
+    }
+
+    async fn compare_and_set(&self, expected: &Version, bytes: Vec<u8>) -> Result<Version, CasFault> {
+        let expected = expected.clone();
+        let done = self.blocking(move |s| s.compare_and_set(&expected, &bytes)).await;
+        done.map_err(CasFault::Fault)?.map_err(|e| cas(&e))
+    }
+
+    async fn create(&self, bytes: Vec<u8>) -> Result<Version, CasFault> {
+        let done = self.blocking(move |s| s.create(&bytes)).await;
+        done.map_err(CasFault::Fault)?.map_err(|e| cas(&e))
+    }
+
+    async fn members(&self) -> Result<Vec<Vec<u8>>, Fault> {
+        let all = self.blocking(|s| s.members().map_err(|e| reading(&s.path, &e))).await??;
+        Ok(all.into_iter().map(|(_, bytes)| bytes).collect())
+    }
+
+    async fn put_member(&self, instance: &str, bytes: Vec<u8>) -> Result<(), Fault> {
+        let instance = instance.to_owned();
+        let done = self.blocking(move |s| s.put_member(&instance, &bytes)).await?;
+        done.map_err(|e| e.fault().unwrap_or_else(|| Fault::transport(e.to_string())))
+    }
+
+    async fn delete_member(&self, instance: &str) -> Result<(), Fault> {
+        let instance = instance.to_owned();
+        let done = self.blocking(move |s| s.delete_member(&instance)).await?;
+        done.map_err(|e| e.fault().unwrap_or_else(|| Fault::transport(e.to_string())))
     }
 }
 

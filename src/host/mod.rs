@@ -1,3 +1,5 @@
-//! The machine this agent runs on.
+//! The machine, and which instance it is.
 
+pub mod identity;
 pub mod machine;
+pub mod system;

@@ -1,0 +1,487 @@
+//! One node's cycle: what is stored ([`Durable`]), and what this process has learnt since it entered the present stage
+//! ([`Seen`]). Entry and recovery are the same code: what a stage wants depends on these two alone.
+
+use super::error::{Class, Fault};
+use super::exit::Exit;
+use super::ids::{CycleId, InstanceId, LatchId};
+use super::job::Verdict;
+use super::page::Page;
+use super::plan::{Kind, Plan};
+use super::record::{Finished, Hold, Latch};
+use super::rules::Mutant;
+use super::target::Own;
+use super::time::{BootId, Deadline, Dwell, Now};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::Arc;
+
+/// The schema of [`Durable`] that this version writes.
+pub const SCHEMA: u32 = 1;
+
+/// What survives `kill -9`, a reboot and a reinstall. One value, written as a whole.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Durable {
+    /// Whose state this is: that of another instance is set aside, never resumed.
+    pub instance: InstanceId,
+    /// The cycle under way; `None` = idle.
+    pub cycle: Option<Cycle>,
+    /// How the last one ended, for `wait` and `status`.
+    pub last: Option<Ended>,
+    /// Pages that no sink has accepted yet, oldest first.
+    pub pages: Vec<Page>,
+    /// Numbers pages.
+    pub page_seq: u64,
+    /// Wall times of reboots that were asked for, in ms: the daily cap.
+    pub reboots_ms: Vec<u64>,
+}
+
+/// A cycle under way.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Cycle {
+    /// What it is about.
+    pub plan: Arc<Plan>,
+    /// Where it is.
+    pub stage: Stage,
+    /// Until when this stage may take.
+    pub deadline: Deadline,
+    /// When the stage was entered.
+    pub entered: Now,
+    /// When the road out was entered: from here on the node may be out.
+    pub out_since: Option<Now>,
+    /// How the job ended.
+    pub verdict: Option<Verdict>,
+    /// The job may still run and has to be killed.
+    pub kill_job: bool,
+    /// The first failure. There is no second one: a failure never chooses another road.
+    pub failure: Option<Failure>,
+    /// Ended early without a failure: by an operator or a guard.
+    pub early: Option<Early>,
+    /// A deadline of the way back has passed: the node is OUT beyond its budget.
+    pub late: Option<StageName>,
+    /// The page about a call that is refused on the way back has been raised.
+    pub refused_paged: bool,
+    /// An operator said to register without the node check, and why.
+    pub skip_check: Option<Arc<str>>,
+}
+
+/// Stages with the data that only they need.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Stage {
+    /// Guards and slot. `acked`: the slot was acknowledged, and that is on the disk.
+    Claim {
+        /// See above.
+        acked: bool,
+    },
+    /// Out of each group.
+    Deregister,
+    /// Until every group says gone, and nobody is connected any more.
+    Drain,
+    /// The job.
+    Patch,
+    /// The machine restarts.
+    Reboot {
+        /// The boot that has to end.
+        from: BootId,
+        /// Times asked for.
+        asked: u8,
+    },
+    /// An operator keeps the node out until then.
+    Held {
+        /// Its time.
+        until: Deadline,
+    },
+    /// The node check.
+    Check,
+    /// Back into each group.
+    Register,
+    /// Healthy in each group, and for a while.
+    Settle,
+    /// Give back the slot.
+    Release,
+}
+
+/// A stage without its data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum StageName {
+    /// See [`Stage`].
+    Claim,
+    /// See [`Stage`].
+    Deregister,
+    /// See [`Stage`].
+    Drain,
+    /// See [`Stage`].
+    Patch,
+    /// See [`Stage`].
+    Reboot,
+    /// See [`Stage`].
+    Held,
+    /// See [`Stage`].
+    Check,
+    /// See [`Stage`].
+    Register,
+    /// See [`Stage`].
+    Settle,
+    /// See [`Stage`].
+    Release,
+}
+
+impl StageName {
+    /// All of them, in the order of the road.
+    pub const ALL: [StageName; 10] = [
+        StageName::Claim,
+        StageName::Deregister,
+        StageName::Drain,
+        StageName::Patch,
+        StageName::Reboot,
+        StageName::Held,
+        StageName::Check,
+        StageName::Register,
+        StageName::Settle,
+        StageName::Release,
+    ];
+
+    /// The stable label.
+    pub const fn label(self) -> &'static str {
+        match self {
+            StageName::Claim => "claim",
+            StageName::Deregister => "deregister",
+            StageName::Drain => "drain",
+            StageName::Patch => "patch",
+            StageName::Reboot => "reboot",
+            StageName::Held => "held",
+            StageName::Check => "check",
+            StageName::Register => "register",
+            StageName::Settle => "settle",
+            StageName::Release => "release",
+        }
+    }
+
+    /// The way back.
+    pub const fn homeward(self) -> bool {
+        matches!(self, StageName::Check | StageName::Register | StageName::Settle)
+    }
+}
+
+impl fmt::Display for StageName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.label())
+    }
+}
+
+impl Stage {
+    /// Its name.
+    pub const fn name(&self) -> StageName {
+        match self {
+            Stage::Claim { .. } => StageName::Claim,
+            Stage::Deregister => StageName::Deregister,
+            Stage::Drain => StageName::Drain,
+            Stage::Patch => StageName::Patch,
+            Stage::Reboot { .. } => StageName::Reboot,
+            Stage::Held { .. } => StageName::Held,
+            Stage::Check => StageName::Check,
+            Stage::Register => StageName::Register,
+            Stage::Settle => StageName::Settle,
+            Stage::Release => StageName::Release,
+        }
+    }
+}
+
+/// Why a cycle failed, by class.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum FailureClass {
+    /// A call kept failing until the stage's deadline, in this class.
+    Call(Class),
+    /// The stage's deadline passed though calls were answered.
+    Deadline,
+    /// The job failed.
+    Job,
+    /// The job was started and left no verdict.
+    JobLost,
+    /// The machine did not reboot, or too often.
+    NotRebooted,
+    /// The machine rebooted during a job that did not declare it.
+    BootChanged,
+    /// Somebody else registered the target while the node was out.
+    RegisteredAgain,
+    /// Clients were still connected when the drain's time was over, and config says that this is a failure.
+    Connections,
+    /// The state could not be written.
+    Disk,
+    /// The state could not be read.
+    State,
+    /// An operator ended the cycle after the job had started.
+    Cancelled,
+    /// The slot was gone, or a latch was set, after the job might have started.
+    SlotLost,
+}
+
+impl FailureClass {
+    /// The stable label.
+    pub const fn label(self) -> &'static str {
+        match self {
+            FailureClass::Call(class) => class.label(),
+            FailureClass::Deadline => "deadline",
+            FailureClass::Job => "job",
+            FailureClass::JobLost => "job-lost",
+            FailureClass::NotRebooted => "not-rebooted",
+            FailureClass::BootChanged => "boot-changed",
+            FailureClass::RegisteredAgain => "registered-again",
+            FailureClass::Connections => "connections",
+            FailureClass::Disk => "disk",
+            FailureClass::State => "state",
+            FailureClass::Cancelled => "cancelled",
+            FailureClass::SlotLost => "slot-lost",
+        }
+    }
+}
+
+/// The first failure of a cycle.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Failure {
+    /// Where.
+    pub stage: StageName,
+    /// What kind.
+    pub class: FailureClass,
+    /// For people.
+    pub message: Arc<str>,
+    /// When.
+    pub at: Now,
+}
+
+/// A cycle that ends early without having failed.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Early {
+    /// What the caller is told.
+    pub exit: Exit,
+    /// Why, for people.
+    pub message: Arc<str>,
+}
+
+/// How a cycle ended.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Ended {
+    /// Which.
+    pub cycle: CycleId,
+    /// Its job's name.
+    pub job: Arc<str>,
+    /// The verdict.
+    pub exit: Exit,
+    /// For people.
+    pub message: Arc<str>,
+    /// The latch that it left.
+    pub latch: Option<LatchId>,
+    /// How its job ended.
+    pub verdict: Option<Verdict>,
+    /// When.
+    pub at: Now,
+    /// How long the node was out, in ms.
+    pub out_ms: u64,
+}
+
+/// What a crash forgets. All but the last three fields are also forgotten on entering a stage.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Seen {
+    /// When this stage's compare-and-set was acknowledged.
+    pub acked_at: Option<Now>,
+    /// The record's leavers in that acknowledgement.
+    pub leavers: BTreeSet<InstanceId>,
+    /// Enough others stay, by a read begun after the acknowledgement.
+    pub floor: bool,
+    /// All guards passed after the acknowledgement.
+    pub guards: bool,
+    /// Groups whose call was made, a bit each.
+    pub called: u16,
+    /// What the last read said of the own target, by group; empty = not read in this stage.
+    pub own: Vec<Own>,
+    /// Reads in a row, by group, that listed others and not the own target.
+    pub no_row: Vec<u8>,
+    /// Reads in a row that show the target registered though it was taken out.
+    pub again: u8,
+    /// A fresh read shows gone in every group.
+    pub gone: bool,
+    /// The job is not running and never was (asked in this stage).
+    pub job_new: bool,
+    /// Its start, or the reboot, was asked for in this stage.
+    pub started: bool,
+    /// The left-over job was killed, or that was tried.
+    pub killed: bool,
+    /// Node checks in a row that passed.
+    pub passes: u32,
+    /// When the first of them did.
+    pub first_pass: Option<Now>,
+    /// Healthy in every group since.
+    pub bake: Option<Dwell>,
+    /// No connection since.
+    pub quiet: Option<Dwell>,
+    /// Connections at the last look.
+    pub connections: Option<u32>,
+    /// Reads in a row that said nothing.
+    pub unknown: u8,
+    /// Not before then.
+    pub next_at: Option<Now>,
+    /// Failing tries in a row.
+    pub tries: u32,
+    /// The last fault, for people.
+    pub fault: Option<Fault>,
+    /// Since when credentials are not accepted.
+    pub auth_since: Option<Now>,
+    /// The latch was tried in this stage, answered or not.
+    pub tried: bool,
+    /// An operator's hold that waits for its acknowledgement.
+    pub hold: Option<Hold>,
+    /// The latch of this cycle was acknowledged.
+    pub latched: bool,
+    /// A write of this cycle may land behind our back.
+    pub doubt: bool,
+    /// Asked for by the claim, before its answer: a hint for the caller of `run`.
+    pub refusal: Option<Early>,
+}
+
+impl Seen {
+    /// What a process knows that has just started: nothing, and a write may be under way.
+    pub fn recovered() -> Seen {
+        Seen { doubt: true, ..Seen::default() }
+    }
+
+    /// What goes on into another stage.
+    #[must_use]
+    pub fn entering(&self) -> Seen {
+        Seen { latched: self.latched, doubt: self.doubt, ..Seen::default() }
+    }
+}
+
+impl Durable {
+    /// A fresh node.
+    pub fn new(instance: InstanceId) -> Durable {
+        Durable { instance, cycle: None, last: None, pages: Vec::new(), page_seq: 0, reboots_ms: Vec::new() }
+    }
+
+    /// The stage's name; `None` = idle.
+    pub fn stage(&self) -> Option<StageName> {
+        self.cycle.as_ref().map(|c| c.stage.name())
+    }
+}
+
+impl Cycle {
+    /// A cycle at its first stage.
+    pub fn start(plan: Arc<Plan>, now: &Now) -> Cycle {
+        let stage = match plan.kind {
+            Kind::Patch(_) | Kind::Hold(_) => Stage::Claim { acked: false },
+            Kind::Return | Kind::Recovery => Stage::Check,
+        };
+        let deadline = Deadline::start(now, stage_ms(&plan, &stage));
+        let out = matches!(stage, Stage::Check).then(|| now.clone());
+        Cycle {
+            plan,
+            stage,
+            deadline,
+            entered: now.clone(),
+            out_since: out,
+            verdict: None,
+            kill_job: false,
+            failure: None,
+            early: None,
+            late: None,
+            refused_paged: false,
+            skip_check: None,
+        }
+    }
+
+    /// The latch that this cycle's failure sets.
+    pub fn latch(&self) -> Option<Latch> {
+        let failure = self.failure.as_ref().filter(|_| self.plan.latches())?;
+        Some(Latch {
+            instance: self.plan.instance.clone(),
+            node: self.plan.node.clone(),
+            stage: failure.stage.label().into(),
+            class: failure.class.label().into(),
+            message: failure.message.clone(),
+            job: self.plan.job_name(),
+            since_ms: failure.at.wall_ms,
+            cleared: None,
+            extra: Default::default(),
+        })
+    }
+
+    /// What rate and budget remember of it: only cycles that took their node out.
+    pub fn finished(&self, now: &Now) -> Option<Finished> {
+        let patch = matches!(self.plan.kind, Kind::Patch(_)) && self.out_since.is_some();
+        patch.then(|| Finished {
+            cycle: self.plan.id.clone(),
+            node: self.plan.node.clone(),
+            job: self.plan.job_name(),
+            at_ms: now.wall_ms,
+            good: self.failure.is_none() && self.early.is_none(),
+            extra: Default::default(),
+        })
+    }
+}
+
+/// How long a stage may take.
+pub fn stage_ms(plan: &Plan, stage: &Stage) -> u64 {
+    let l = &plan.limits;
+    match stage {
+        Stage::Claim { .. } => l.claim_ms,
+        Stage::Deregister => l.deregister_ms,
+        Stage::Drain => plan.delay_ms().saturating_add(l.drain_margin_ms),
+        Stage::Patch => l.patch_ms,
+        Stage::Reboot { .. } => l.reboot_ms,
+        Stage::Held { until } => until.budget_ms(),
+        Stage::Check => l.check_ms,
+        Stage::Register => l.register_ms,
+        Stage::Settle => plan.settle_ms(),
+        Stage::Release => l.release_ms,
+    }
+}
+
+/// What the process goes on with once the commit of `next` was tried. `Ok`: `next` is on stable storage. `Err`: the disk
+/// refused. Towards home it goes on in memory; anywhere else the cycle turns round here, or stays where it is.
+pub fn advance(present: &Durable, next: Durable, stored: bool, now: &Now) -> Durable {
+    if stored { next } else { without_disk(present, next, now) }
+}
+
+fn without_disk(present: &Durable, next: Durable, now: &Now) -> Durable {
+    use StageName as S;
+    let turned = |failed: bool| {
+        let mut turned = next.clone();
+        if let (Some(c), Some(was)) = (&mut turned.cycle, &present.cycle) {
+            (c.stage, c.entered) = (Stage::Check, now.clone());
+            c.deadline = Deadline::start(now, stage_ms(&c.plan, &c.stage));
+            c.kill_job = was.kill_job || was.stage == Stage::Patch;
+            if failed && c.failure.is_none() {
+                c.failure = Some(Failure {
+                    stage: was.stage.name(),
+                    class: FailureClass::Disk,
+                    message: "the state directory cannot be written".into(),
+                    at: now.clone(),
+                });
+                super::page::raise_failure(&mut turned, now);
+            } else if !failed && c.early.is_none() {
+                let message = "the state directory cannot be written; nothing was changed".into();
+                c.early = Some(Early { exit: Exit::EndedEarly, message });
+            }
+        }
+        turned
+    };
+    let mutant = present.cycle.as_ref().is_some_and(|c| c.plan.rules.is(Mutant::HomewardNeedsCommit));
+    match (present.stage(), next.stage()) {
+        _ if mutant => present.clone(),
+        (Some(_), Some(S::Check | S::Register | S::Settle)) => next,
+        (Some(S::Claim), Some(S::Claim | S::Deregister | S::Release)) => turned(false),
+        (Some(S::Deregister | S::Drain), Some(S::Drain | S::Patch | S::Held))
+        | (Some(S::Patch | S::Reboot), Some(S::Reboot)) => turned(true),
+        // Only pages and notes differ: they go on in memory.
+        (a, b) if a == b => next,
+        // Nothing starts, nothing is freed: the same effect again, until the disk is back.
+        _ => present.clone(),
+    }
+}

@@ -1,0 +1,203 @@
+//! The way back: check, register, settle, release. The one road that every cycle takes, failed or not. Nothing here ends
+//! it but success: a fault sets the pace, a deadline pages and goes on.
+
+use super::super::cycle::{Cycle, Stage, StageName};
+use super::super::error::Fault;
+use super::super::event::Event;
+use super::super::page::{PageKind, Severity};
+use super::super::plan::{Kind, Plan};
+use super::super::rules::Mutant;
+use super::super::settings::CheckPass;
+use super::super::target::Own;
+use super::super::time::{Deadline, Dwell};
+use super::super::want;
+use super::Turn;
+use std::sync::Arc;
+
+impl Turn<'_> {
+    pub(super) fn homeward(&mut self, e: &Event) {
+        match e {
+            Event::Acked { .. } => return self.homeward_acked(),
+            Event::Unanswered(_) => {
+                // Latch or hold: it may have landed. The way back never waits for the store.
+                (self.v.tried, self.v.hold) = (true, None);
+                return;
+            }
+            Event::CasRefused(_) => {
+                (self.v.tried, self.v.hold) = (true, None);
+                return;
+            }
+            Event::Hold(hold) => {
+                if self.may_hold() {
+                    self.v.hold = Some(hold.clone());
+                }
+                return;
+            }
+            Event::Killed(result) => {
+                self.v.killed = true;
+                match result {
+                    Ok(()) => self.c.kill_job = false,
+                    Err(f) => {
+                        let message = format!("the job could not be killed; the node goes back all the same: {f}");
+                        self.page(PageKind::AgentFault, Severity::Warning, message.into());
+                    }
+                }
+                return;
+            }
+            _ => {}
+        }
+        match self.c.stage.name() {
+            StageName::Check => self.check(e),
+            StageName::Register => self.register(e),
+            _ => self.settle(e),
+        }
+    }
+
+    /// A node that is on its way into service is held once it is there, through the road out.
+    fn may_hold(&self) -> bool {
+        let out = |o: &Own| !o.registered();
+        match self.c.stage.name() {
+            StageName::Check => true,
+            StageName::Register => self.v.called == 0 && self.v.own.iter().all(out),
+            _ => false,
+        }
+    }
+
+    fn homeward_acked(&mut self) {
+        if self.c.latch().is_some() && !self.v.latched && !self.v.tried {
+            (self.v.tried, self.v.latched) = (true, true);
+            return;
+        }
+        let Some(hold) = self.v.hold.take() else { return };
+        // The entry is in the record in place of the slot: this cycle is over, the hold begins.
+        self.d.last = Some(self.ended());
+        let plan = Plan { kind: Kind::Hold(hold.clone()), ..(*self.c.plan).clone() };
+        let out_since = self.c.out_since.clone();
+        self.c = Cycle { out_since, ..Cycle::start(Arc::new(plan), self.now) };
+        self.go(Stage::Held { until: Deadline::start(self.now, hold.for_s.saturating_mul(1_000)) });
+        (self.v.latched, self.v.doubt) = (false, false);
+    }
+
+    fn check(&mut self, e: &Event) {
+        let Event::Checked(result) = e else { return };
+        match result {
+            Ok(pass) => self.passed(pass),
+            Err(f) => {
+                (self.v.passes, self.v.first_pass) = (0, None);
+                // The latch is tried again after every failed check, and so is the job that would not die.
+                (self.v.tried, self.v.killed) = (false, false);
+                self.retry(f);
+                self.page_early(f, "the node check");
+            }
+        }
+    }
+
+    fn passed(&mut self, _: &CheckPass) {
+        self.v.passes = self.v.passes.saturating_add(1);
+        let first = self.v.first_pass.get_or_insert_with(|| self.now.clone()).clone();
+        let check = &self.c.plan.check;
+        let (need, over) = (check.passes.max(1), check.over_ms);
+        if self.v.passes >= need && self.now.since(&first).is_some_and(|ms| ms >= over) {
+            return self.go(Stage::Register);
+        }
+        let apart = over.checked_div(u64::from(need.saturating_sub(1).max(1))).unwrap_or(0);
+        self.answered(Some(apart));
+    }
+
+    fn register(&mut self, e: &Event) {
+        match e {
+            Event::Own(own, fault) => {
+                let asked = self.v.called != 0;
+                self.note_own(own, fault.as_ref());
+                if own.iter().all(|o| o.registered()) {
+                    return self.go(Stage::Settle);
+                }
+                let missing = own.iter().enumerate().filter(|(_, o)| !o.registered());
+                self.v.called = missing.fold(self.v.called, |bits, (g, _)| want::without_bit(bits, g));
+                if !asked {
+                    self.v.next_at = None; // unknown or not: open towards service, at once
+                }
+            }
+            Event::Called(group, result) => {
+                self.v.called = want::with_bit(self.v.called, *group);
+                match result {
+                    Ok(()) => self.answered(None),
+                    Err(f) => {
+                        self.retry(f);
+                        let name = self.c.plan.targets.get(*group).map(|t| t.target.to_string());
+                        self.page_early(f, &format!("RegisterTargets of {}", name.unwrap_or_default()));
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn settle(&mut self, e: &Event) {
+        let Event::Own(own, fault) = e else { return };
+        self.note_own(own, fault.as_ref());
+        let lost = |o: &Own| matches!(o, Own::Draining | Own::Gone | Own::NoRow);
+        if own.iter().any(lost) && !self.c.plan.rules.is(Mutant::SettleOnlyWaits) {
+            return self.go(Stage::Register);
+        }
+        let unknown_is_good = self.c.plan.rules.is(Mutant::UnknownIsHealthy);
+        if own.iter().all(|o| *o == Own::InService || (unknown_is_good && *o == Own::Unknown)) {
+            let bake_ms = self.c.plan.limits.bake_ms;
+            let bake = self.v.bake.get_or_insert_with(|| Dwell::start(self.now, bake_ms)).clone();
+            if bake.over(self.now) {
+                return self.go(Stage::Release);
+            }
+            let poll = self.c.plan.limits.poll_ms.max(bake_ms.checked_div(3).unwrap_or(0));
+            let over_at = bake.over_at(self.now);
+            let at = self.now.plus(poll);
+            self.v.next_at = Some(if at.since_boot_ms < over_at.since_boot_ms { at } else { over_at });
+        } else {
+            self.v.bake = None;
+            self.needs_a_person(own);
+        }
+    }
+
+    /// Some reasons do not heal by waiting. Said at once; the waiting goes on.
+    fn needs_a_person(&mut self, own: &[Own]) {
+        let stuck = own.iter().enumerate().find_map(|(g, o)| match o {
+            Own::NotYet(state, Some(reason)) if reason.needs_a_person() => Some((g, *state, *reason)),
+            _ => None,
+        });
+        let Some((group, state, reason)) = stuck else { return };
+        if self.c.refused_paged {
+            return;
+        }
+        self.c.refused_paged = true;
+        let name = self.c.plan.targets.get(group).map(|t| t.target.to_string()).unwrap_or_default();
+        let message =
+            format!("{name} is registered but {} ({}): waiting does not heal that", state.label(), reason.label());
+        self.page(PageKind::OutOfService, Severity::Critical, message.into());
+    }
+
+    pub(super) fn homeward_deadline(&mut self) {
+        let first = self.c.late.is_none();
+        let stage = self.c.stage.name();
+        self.c.late.get_or_insert(stage);
+        if self.c.failure.is_none() {
+            self.fail_late();
+        } else if first {
+            let why = match &self.v.fault {
+                Some(f) => format!("still OUT: {stage} takes longer than its deadline: {f}"),
+                None => format!("still OUT: {stage} takes longer than its deadline"),
+            };
+            let kind = if self.c.plan.latches() { PageKind::Latched } else { PageKind::OutOfService };
+            self.page(kind, Severity::Critical, why.into());
+        }
+        self.c.deadline = self.c.deadline.clone().spent(self.now);
+    }
+
+    pub(super) fn release(&mut self, e: &Event) {
+        match e {
+            Event::Acked { .. } => self.idle = Some(self.ended()),
+            Event::Unanswered(f) => self.retry(f),
+            // The record never refuses to free: whatever it says, nothing of this cycle is left in it.
+            Event::CasRefused(_) => self.retry(&Fault::transport("the fleet record refused to free the slot")),
+            _ => {}
+        }
+    }
+}

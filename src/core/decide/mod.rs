@@ -1,0 +1,334 @@
+//! The one transition function. Pure and total: what does not fit a stage changes nothing.
+//!
+//! `out.rs` is the road out (claim to reboot), `back.rs` the way back (check to release).
+
+mod back;
+mod out;
+
+pub use out::refused;
+
+use super::cycle::{Cycle, Durable, Early, Ended, Failure, FailureClass, Seen, Stage, StageName, advance, stage_ms};
+use super::error::{Fault, Jitter, PageWhen};
+use super::event::Event;
+use super::exit::Exit;
+use super::page::{self, PageKind, Severity};
+use super::time::{Deadline, Now};
+use std::sync::Arc;
+
+/// What an event leads to. Where `durable` differs from what is stored it is committed before anything else happens.
+#[must_use]
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// The next stored state.
+    pub durable: Durable,
+    /// What this process knows now.
+    pub seen: Seen,
+}
+
+/// How long credentials may be refused on the way back before it pages.
+const AUTH_PAGE_MS: u64 = 60_000;
+
+/// The whole policy.
+pub fn decide(d: &Durable, v: &Seen, e: &Event, now: &Now, jitter: Jitter) -> Step {
+    if let Event::PageAccepted(seq) = e {
+        let mut durable = d.clone();
+        durable.pages.retain(|p| p.seq != *seq);
+        return Step { durable, seen: v.clone() };
+    }
+    match (&d.cycle, e) {
+        (None, Event::Start(plan)) => {
+            let mut durable = d.clone();
+            durable.cycle = Some(Cycle::start(plan.clone(), now));
+            Step { durable, seen: Seen::default() }
+        }
+        (None, _) | (Some(_), Event::Start(_)) => Step { durable: d.clone(), seen: v.clone() },
+        (Some(c), _) => {
+            let mut t = Turn { d: d.clone(), c: c.clone(), v: v.clone(), now, jitter, idle: None };
+            t.event(e);
+            t.done()
+        }
+    }
+}
+
+/// The commit of a decision, as every driver of the core does it: stored, or turned homeward, or not at all.
+pub fn settle_commit(present: &Durable, v: &Seen, step: Step, stored: bool, now: &Now) -> Step {
+    if stored {
+        return step;
+    }
+    let durable = advance(present, step.durable.clone(), false, now);
+    let seen = if durable == step.durable {
+        step.seen
+    } else if durable == *present {
+        v.clone()
+    } else {
+        v.entering()
+    };
+    Step { durable, seen }
+}
+
+/// One event being worked on.
+struct Turn<'a> {
+    d: Durable,
+    c: Cycle,
+    v: Seen,
+    now: &'a Now,
+    jitter: Jitter,
+    /// The cycle is over.
+    idle: Option<Ended>,
+}
+
+impl Turn<'_> {
+    fn done(mut self) -> Step {
+        match self.idle {
+            Some(ended) => {
+                self.d.cycle = None;
+                self.d.last = Some(ended);
+                Step { durable: self.d, seen: Seen::default() }
+            }
+            None => {
+                self.d.cycle = Some(self.c);
+                Step { durable: self.d, seen: self.v }
+            }
+        }
+    }
+
+    fn event(&mut self, e: &Event) {
+        match e {
+            Event::Tick => return self.tick(),
+            Event::Recovered => return self.recovered(),
+            Event::Rejoin { by, reason, skip_check } => return self.rejoin(by, reason, *skip_check),
+            _ => {}
+        }
+        match self.c.stage.name() {
+            StageName::Claim => self.claim(e),
+            StageName::Deregister => self.deregister(e),
+            StageName::Drain => self.drain(e),
+            StageName::Patch => self.patch(e),
+            StageName::Reboot => self.reboot(e),
+            StageName::Held => {}
+            StageName::Check | StageName::Register | StageName::Settle => self.homeward(e),
+            StageName::Release => self.release(e),
+        }
+    }
+
+    fn tick(&mut self) {
+        self.v.next_at = self.v.next_at.take().filter(|at| self.now.since(at).is_none() && at.boot == self.now.boot);
+        if self.c.stage == Stage::Check && self.c.deadline.other_boot(self.now) {
+            // Counted from entering `check` in the present boot.
+            self.c.deadline = Deadline::start(self.now, stage_ms(&self.c.plan, &self.c.stage));
+        }
+        if let Stage::Reboot { from, .. } = &self.c.stage
+            && (*from != self.now.boot || self.c.plan.rules.is(super::rules::Mutant::SameBootCounts))
+        {
+            return self.go(Stage::Check);
+        }
+        if let Stage::Held { until } = &self.c.stage {
+            return if until.expired(self.now) {
+                self.go(Stage::Check)
+            };
+        }
+        if self.c.stage == Stage::Check && self.c.skip_check.is_some() {
+            return self.go(Stage::Register);
+        }
+        if self.c.deadline.due(self.now) {
+            self.deadline();
+        }
+    }
+
+    fn recovered(&mut self) {
+        let boot_changed = self.c.entered.boot != self.now.boot;
+        match &self.c.stage {
+            Stage::Claim { acked: false } => {
+                self.end_claim(Exit::EndedEarly, "the agent was restarted while it claimed the slot");
+            }
+            Stage::Patch if boot_changed && !self.c.plan.job().is_some_and(|j| j.reboots) => {
+                let message = "the machine was restarted while the job ran, and the job does not declare that";
+                self.fail(FailureClass::BootChanged, message);
+                self.go(Stage::Check);
+            }
+            _ => self.tick(),
+        }
+    }
+
+    fn deadline(&mut self) {
+        match &self.c.stage {
+            Stage::Claim { .. } => self.end_claim(Exit::Unreachable, "the claim was not answered in time"),
+            Stage::Deregister | Stage::Patch => {
+                self.c.kill_job = self.c.stage == Stage::Patch;
+                self.fail_late();
+                self.go(Stage::Check);
+            }
+            Stage::Drain => self.drain_deadline(),
+            Stage::Reboot { .. } => self.reboot_deadline(),
+            Stage::Held { .. } => {}
+            Stage::Check | Stage::Register | Stage::Settle => self.homeward_deadline(),
+            Stage::Release => {
+                self.c.deadline = self.c.deadline.clone().spent(self.now);
+                let message = match &self.v.fault {
+                    Some(f) => format!("the fleet record does not acknowledge that the slot is free: {f}"),
+                    None => "the fleet record does not acknowledge that the slot is free".to_owned(),
+                };
+                self.page(PageKind::ReleaseStuck, Severity::Warning, message.into());
+            }
+        }
+    }
+
+    fn rejoin(&mut self, by: &str, reason: &str, skip_check: bool) {
+        let why = format!("ended by {by}: {reason}");
+        match self.c.stage.name() {
+            StageName::Claim => self.end_claim(Exit::EndedEarly, &why),
+            StageName::Deregister | StageName::Drain => self.home(Exit::EndedEarly, &why),
+            StageName::Patch | StageName::Reboot => {
+                self.c.kill_job = self.c.stage == Stage::Patch;
+                self.fail(FailureClass::Cancelled, &why);
+                self.go(Stage::Check);
+            }
+            StageName::Held => self.go(Stage::Check),
+            StageName::Check | StageName::Register | StageName::Settle => {
+                (self.v.next_at, self.v.tries) = (None, 0);
+            }
+            StageName::Release => {}
+        }
+        if skip_check && self.c.stage.name().homeward() {
+            self.c.skip_check = Some(why.into());
+        }
+    }
+
+    /// Enters a stage: what was learnt in the last one is forgotten.
+    fn go(&mut self, stage: Stage) {
+        self.c.deadline = Deadline::start(self.now, stage_ms(&self.c.plan, &stage));
+        self.c.entered = self.now.clone();
+        if stage == Stage::Deregister {
+            self.c.out_since = Some(self.now.clone());
+        }
+        self.c.stage = stage;
+        self.v = self.v.entering();
+    }
+
+    /// Home without a failure: an operator's or a late guard's word.
+    fn home(&mut self, exit: Exit, message: &str) {
+        self.c.early.get_or_insert(Early { exit, message: message.into() });
+        self.go(Stage::Check);
+    }
+
+    /// Records the first failure: latch and page follow from it. Never chooses a road.
+    fn fail(&mut self, class: FailureClass, message: &str) {
+        if self.c.failure.is_some() {
+            return;
+        }
+        let stage = self.c.stage.name();
+        self.c.failure = Some(Failure { stage, class, message: message.into(), at: self.now.clone() });
+        self.v.tried = false;
+        self.d.cycle = Some(self.c.clone());
+        page::raise_failure(&mut self.d, self.now);
+    }
+
+    /// The stage's deadline has passed: its last fault is the reason, where there is one.
+    fn fail_late(&mut self) {
+        let minutes = self.c.deadline.budget_ms().checked_div(1_000).unwrap_or(0);
+        let stage = self.c.stage.name();
+        match self.v.fault.clone() {
+            Some(f) => self.fail(FailureClass::Call(f.class), &format!("{stage} took longer than {minutes} s: {f}")),
+            None => {
+                let own = self.v.own.iter().map(|o| o.sentence()).collect::<Vec<_>>().join(", ");
+                let last = if own.is_empty() { String::new() } else { format!("; last seen: {own}") };
+                self.fail(FailureClass::Deadline, &format!("{stage} took longer than {minutes} s{last}"));
+            }
+        }
+    }
+
+    fn page(&mut self, kind: PageKind, severity: Severity, message: Arc<str>) {
+        self.d.cycle = Some(self.c.clone());
+        let page = page::about_cycle(&self.d, kind, severity, message, self.now);
+        page::raise(&mut self.d, page);
+    }
+
+    /// A call failed: pace by its class.
+    fn retry(&mut self, fault: &Fault) {
+        let wait = fault.class.schedule().wait_ms(self.v.tries, self.jitter, fault.retry_after_ms);
+        self.v.tries = self.v.tries.saturating_add(1);
+        self.v.next_at = Some(self.now.plus(wait));
+        self.v.fault = Some(fault.clone());
+    }
+
+    /// A call was answered: back to the normal pace.
+    fn answered(&mut self, next_ms: Option<u64>) {
+        (self.v.tries, self.v.fault, self.v.auth_since) = (0, None, None);
+        self.v.next_at = next_ms.map(|ms| self.now.plus(ms));
+    }
+
+    /// Keeps what a read of the own target said. True where at least one group gave an answer.
+    fn note_own(&mut self, own: &[super::target::Own], fault: Option<&Fault>) {
+        use super::target::Own;
+        self.v.no_row.resize(own.len(), 0);
+        for (n, o) in self.v.no_row.iter_mut().zip(own) {
+            *n = if *o == Own::NoRow { n.saturating_add(1) } else { 0 };
+        }
+        self.v.own = own.to_vec();
+        let poll = self.c.plan.limits.poll_ms;
+        match fault {
+            Some(f) => self.retry(f),
+            None => self.answered(Some(poll)),
+        }
+    }
+
+    /// Two reads in a row that show the target registered while it must be out.
+    fn registered_again(&mut self) -> bool {
+        let registered = self.v.own.iter().any(|o| o.registered());
+        self.v.again = if registered { self.v.again.saturating_add(1) } else { 0 };
+        self.v.again >= 2
+    }
+
+    /// What a fault on the way back means beside the retry: some classes page before the deadline.
+    fn page_early(&mut self, fault: &Fault, what: &str) {
+        let due = match fault.class.page() {
+            PageWhen::Now => true,
+            PageWhen::Early => {
+                let since = self.v.auth_since.get_or_insert_with(|| self.now.clone()).clone();
+                self.now.since(&since).is_none_or(|ms| ms >= AUTH_PAGE_MS)
+            }
+            PageWhen::AtDeadline => false,
+        };
+        if due && !self.c.refused_paged {
+            self.c.refused_paged = true;
+            self.page(PageKind::OutOfService, Severity::Critical, format!("{what}: {fault}").into());
+        }
+    }
+
+    fn ended(&self) -> Ended {
+        let (exit, message): (Exit, Arc<str>) = match (&self.c.failure, &self.c.early) {
+            (Some(f), _) => {
+                let exit = match f.class {
+                    FailureClass::NotRebooted => Exit::NotRebooted,
+                    FailureClass::State => Exit::StateUnreadable,
+                    FailureClass::Cancelled => Exit::EndedEarly,
+                    FailureClass::Call(_)
+                    | FailureClass::Deadline
+                    | FailureClass::Job
+                    | FailureClass::JobLost
+                    | FailureClass::BootChanged
+                    | FailureClass::RegisteredAgain
+                    | FailureClass::Connections
+                    | FailureClass::Disk
+                    | FailureClass::SlotLost => Exit::FailedBack,
+                };
+                (exit, format!("failed in {} ({}): {}", f.stage, f.class.label(), f.message).into())
+            }
+            (None, Some(early)) => (early.exit, early.message.clone()),
+            (None, None) => (Exit::Done, "done, back in service".into()),
+        };
+        Ended {
+            cycle: self.c.plan.id.clone(),
+            job: self.c.plan.job_name(),
+            exit,
+            message,
+            latch: self.c.latch().map(|_| self.c.plan.id.latch()),
+            verdict: self.c.verdict.clone(),
+            at: self.now.clone(),
+            out_ms: self.c.out_since.as_ref().map_or(0, |since| self.now.roughly_since(since)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,436 @@
+//! The fleet record: one document per fleet, changed only by compare-and-set, only by [`apply`].
+//!
+//! A yes is an acknowledged write. Counter and nonce make each write distinct: an acknowledged one makes every older
+//! unanswered one void, since its expected version no longer fits.
+
+use super::ids::{CycleId, InstanceId, LatchId, NodeName};
+use super::rules::{Mutant, Rules};
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// The schema this version writes.
+pub const SCHEMA: u32 = 1;
+/// Finished cycles kept for rate and budget.
+pub const FINISHED_MAX: usize = 256;
+/// Cleared latches (tombstones) kept beside the open ones.
+pub const TOMBSTONES_MAX: usize = 256;
+
+/// Fields of a newer version, kept as they are by every writer.
+pub type Extra = BTreeMap<String, serde_json::Value>;
+
+/// The document.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Record {
+    /// Schema of the document.
+    pub schema: u32,
+    /// Which fleet: a record of another fleet is refused.
+    pub fleet: Arc<str>,
+    /// Goes up by one with each write; going back means a restored copy.
+    pub counter: u64,
+    /// Written by whom last: makes two writes with the same content distinct.
+    pub nonce: Arc<str>,
+    /// Who may be out of service, by instance.
+    pub slots: BTreeMap<InstanceId, Slot>,
+    /// Failures that nobody has looked at, and tombstones of cleared ones, by cycle.
+    pub latches: BTreeMap<CycleId, Latch>,
+    /// No new cycles.
+    pub pause: Option<Pause>,
+    /// Nodes that an operator keeps out, by instance.
+    pub holds: BTreeMap<InstanceId, Hold>,
+    /// No self-heal anywhere.
+    pub hold_all: Option<Pause>,
+    /// Instances said to be gone for good: they take no slot again.
+    pub retired: BTreeMap<InstanceId, Pause>,
+    /// The last cycles, oldest first.
+    pub finished: Vec<Finished>,
+    /// Unknown fields.
+    #[serde(flatten)]
+    pub extra: Extra,
+}
+
+/// The right to be out of service.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Slot {
+    /// Which cycle.
+    pub cycle: CycleId,
+    /// Node name, for people.
+    pub node: NodeName,
+    /// Job name, for people.
+    pub job: Arc<str>,
+    /// How long the cycle may take, counted by each peer from its own first sight of this cycle, in seconds.
+    pub budget_s: u64,
+    /// When it was taken by the holder's clock, in ms since 1970: for people only.
+    pub since_ms: u64,
+    /// Unknown fields.
+    #[serde(flatten)]
+    pub extra: Extra,
+}
+
+/// A failure lock. No expiry.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Latch {
+    /// Which instance.
+    pub instance: InstanceId,
+    /// Which node.
+    pub node: NodeName,
+    /// Where the cycle failed.
+    pub stage: Arc<str>,
+    /// Failure class label.
+    pub class: Arc<str>,
+    /// What happened, for people.
+    pub message: Arc<str>,
+    /// Job name.
+    pub job: Arc<str>,
+    /// When, by the clock of whoever set it, in ms since 1970: for people only.
+    pub since_ms: u64,
+    /// Cleared by a person: a tombstone, so that a late write cannot set it again.
+    pub cleared: Option<Pause>,
+    /// Unknown fields.
+    #[serde(flatten)]
+    pub extra: Extra,
+}
+
+/// Something that a person did, and why.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Pause {
+    /// Who.
+    pub by: Arc<str>,
+    /// Why.
+    pub reason: Arc<str>,
+    /// When, in ms since 1970: for people only.
+    pub since_ms: u64,
+    /// Unknown fields.
+    #[serde(flatten)]
+    pub extra: Extra,
+}
+
+/// A node kept out on purpose. Stays in the record until its node is in service again.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Hold {
+    /// Node name.
+    pub node: NodeName,
+    /// Who and why.
+    pub order: Pause,
+    /// For how long, in seconds, counted on the node itself.
+    pub for_s: u64,
+    /// Unknown fields.
+    #[serde(flatten)]
+    pub extra: Extra,
+}
+
+/// One ended cycle, for rate and budget.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Finished {
+    /// Which cycle.
+    pub cycle: CycleId,
+    /// Node name.
+    pub node: NodeName,
+    /// Job name.
+    pub job: Arc<str>,
+    /// When, in ms since 1970, by the holder's clock.
+    pub at_ms: u64,
+    /// Ended well.
+    pub good: bool,
+    /// Unknown fields.
+    #[serde(flatten)]
+    pub extra: Extra,
+}
+
+/// Why the record, as it is, does not allow a change. Nothing was written.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Refusal {
+    /// A failed cycle that nobody has cleared.
+    Latched(LatchId, Box<Latch>),
+    /// All slots are taken; one of the holders.
+    SlotHeld(InstanceId, Box<Slot>),
+    /// An operator stopped new cycles.
+    Paused(Pause),
+    /// This instance is held.
+    Held(Hold),
+    /// This instance was retired.
+    Retired(Pause),
+    /// This instance holds a slot of another cycle.
+    OtherCycle(CycleId),
+    /// This cycle has no slot (any more).
+    SlotGone,
+    /// This cycle has a latch or a tombstone: it may only walk the way back.
+    OwnLatch(LatchId),
+    /// No open latch of that name.
+    NoSuchLatch(LatchId),
+    /// No pause is set.
+    NotPaused,
+    /// No hold of this instance.
+    NotHeld,
+}
+
+/// A change of the record.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Op {
+    /// Take a slot; again and again the same answer for the same cycle.
+    Claim {
+        /// Who.
+        instance: InstanceId,
+        /// With what.
+        slot: Slot,
+    },
+    /// "Is it still mine?", asked by a write right before each destructive step.
+    Confirm {
+        /// Who.
+        instance: InstanceId,
+        /// Which cycle.
+        cycle: CycleId,
+        /// Before leaving: refused by any latch, not only by the own one.
+        leaving: bool,
+    },
+    /// Set a latch. Idempotent by cycle; a tombstone wins.
+    AddLatch {
+        /// Which cycle failed.
+        cycle: CycleId,
+        /// What is said of it.
+        latch: Latch,
+    },
+    /// Free the slot of this cycle; a failed one leaves its latch in the same write.
+    Free {
+        /// Who.
+        instance: InstanceId,
+        /// Which cycle.
+        cycle: CycleId,
+        /// Its latch, where it failed.
+        latch: Option<Latch>,
+        /// What is remembered of it; `None` where nothing had begun.
+        finished: Option<Finished>,
+    },
+    /// A person has looked.
+    ClearLatch {
+        /// Which.
+        latch: LatchId,
+        /// Who and why.
+        order: Pause,
+    },
+    /// Stop new cycles.
+    Pause(Pause),
+    /// Allow them again.
+    Unpause,
+    /// Keep this instance out. Mid-cycle it takes the place of the slot, in the same write.
+    Hold {
+        /// Who.
+        instance: InstanceId,
+        /// What for.
+        hold: Hold,
+        /// The cycle whose slot it replaces, with its latch where it failed.
+        instead_of: Option<(CycleId, Option<Latch>)>,
+    },
+    /// The held node is in service again.
+    EndHold {
+        /// Who.
+        instance: InstanceId,
+    },
+    /// Switch self-heal off, or on again, for the whole fleet.
+    HoldAll(Option<Pause>),
+    /// This instance is gone for good: slot and hold go, a slot leaves a latch.
+    Retire {
+        /// Which instance.
+        instance: InstanceId,
+        /// Who says so and why.
+        order: Pause,
+        /// The latch that is left for a cycle that was under way.
+        latch: Latch,
+    },
+}
+
+impl Op {
+    /// Leads away from service, or frees something: only from a committed decision.
+    pub const fn outward(&self) -> bool {
+        matches!(self, Op::Claim { .. } | Op::Confirm { .. } | Op::Free { .. } | Op::Hold { .. } | Op::EndHold { .. })
+    }
+}
+
+impl Record {
+    /// An empty record.
+    pub fn new(fleet: Arc<str>) -> Record {
+        Record {
+            schema: SCHEMA,
+            fleet,
+            counter: 1,
+            nonce: "".into(),
+            slots: BTreeMap::new(),
+            latches: BTreeMap::new(),
+            pause: None,
+            holds: BTreeMap::new(),
+            hold_all: None,
+            retired: BTreeMap::new(),
+            finished: Vec::new(),
+            extra: Extra::new(),
+        }
+    }
+
+    /// Who does not count as staying: holders of a slot or a hold.
+    pub fn leavers(&self) -> BTreeSet<InstanceId> {
+        self.slots.keys().chain(self.holds.keys()).cloned().collect()
+    }
+
+    /// Latches that nobody has cleared, in a stable order.
+    pub fn open_latches(&self) -> impl Iterator<Item = (LatchId, &Latch)> {
+        self.latches.iter().filter(|(_, l)| l.cleared.is_none()).map(|(c, l)| (c.latch(), l))
+    }
+
+    fn add_latch(&mut self, cycle: &CycleId, latch: &Latch, rules: &Rules) {
+        let fits = match self.latches.get(cycle) {
+            None => true,
+            Some(old) => old.cleared.is_some() && rules.is(Mutant::NoTombstone),
+        };
+        if fits {
+            self.latches.insert(cycle.clone(), latch.clone());
+        }
+    }
+
+    fn finish(&mut self, finished: &Finished) {
+        if self.finished.iter().any(|f| f.cycle == finished.cycle) {
+            return;
+        }
+        self.finished.push(finished.clone());
+        let over = self.finished.len().saturating_sub(FINISHED_MAX);
+        self.finished.drain(..over);
+    }
+
+    fn bound_tombstones(&mut self) {
+        let mut old: Vec<(u64, CycleId)> =
+            self.latches.iter().filter_map(|(c, l)| l.cleared.as_ref().map(|x| (x.since_ms, c.clone()))).collect();
+        old.sort();
+        let over = old.len().saturating_sub(TOMBSTONES_MAX);
+        for (_, cycle) in old.into_iter().take(over) {
+            self.latches.remove(&cycle);
+        }
+    }
+
+    fn claim(&mut self, instance: &InstanceId, slot: &Slot, rules: &Rules) -> Result<(), Refusal> {
+        if let Some((id, latch)) = self.open_latches().next() {
+            return Err(Refusal::Latched(id, Box::new(latch.clone())));
+        }
+        if self.latches.contains_key(&slot.cycle) {
+            return Err(Refusal::OwnLatch(slot.cycle.latch()));
+        }
+        if let Some(order) = self.retired.get(instance) {
+            return Err(Refusal::Retired(order.clone()));
+        }
+        if let Some(hold) = self.holds.get(instance) {
+            return Err(Refusal::Held(hold.clone()));
+        }
+        match self.slots.get(instance) {
+            Some(own) if own.cycle == slot.cycle => return Ok(()),
+            Some(own) => return Err(Refusal::OtherCycle(own.cycle.clone())),
+            None => {}
+        }
+        if let Some(pause) = &self.pause {
+            return Err(Refusal::Paused(pause.clone()));
+        }
+        let taken = u32::try_from(self.slots.len()).unwrap_or(u32::MAX);
+        if let (true, Some((holder, held))) = (taken >= rules.max_unavailable, self.slots.iter().next()) {
+            return Err(Refusal::SlotHeld(holder.clone(), Box::new(held.clone())));
+        }
+        self.slots.insert(instance.clone(), slot.clone());
+        Ok(())
+    }
+
+    fn confirm(&self, instance: &InstanceId, cycle: &CycleId, leaving: bool, rules: &Rules) -> Result<(), Refusal> {
+        if self.latches.contains_key(cycle) && !rules.is(Mutant::ConfirmIgnoresOwnLatch) {
+            return Err(Refusal::OwnLatch(cycle.latch()));
+        }
+        if let (true, Some((id, latch))) = (leaving, self.open_latches().next()) {
+            return Err(Refusal::Latched(id, Box::new(latch.clone())));
+        }
+        if let Some(hold) = self.holds.get(instance) {
+            return Err(Refusal::Held(hold.clone()));
+        }
+        match self.slots.get(instance) {
+            Some(own) if own.cycle == *cycle => Ok(()),
+            _ => Err(Refusal::SlotGone),
+        }
+    }
+
+    fn free(&mut self, instance: &InstanceId, cycle: &CycleId) {
+        if self.slots.get(instance).is_some_and(|s| s.cycle == *cycle) {
+            self.slots.remove(instance);
+        }
+    }
+}
+
+/// The change as a pure function. The caller writes the result under the version that `old` was read with, with the
+/// counter one higher and a fresh nonce ([`stamped`]). A repeated change is written again: its acknowledgement is the
+/// answer, not the content.
+pub fn apply(old: &Record, op: &Op, rules: &Rules) -> Result<Record, Refusal> {
+    let mut r = old.clone();
+    match op {
+        Op::Claim { instance, slot } => r.claim(instance, slot, rules)?,
+        Op::Confirm { instance, cycle, leaving } => r.confirm(instance, cycle, *leaving, rules)?,
+        Op::AddLatch { cycle, latch } => r.add_latch(cycle, latch, rules),
+        Op::Free { instance, cycle, latch, finished } => {
+            if let Some(latch) = latch {
+                r.add_latch(cycle, latch, rules);
+            }
+            if let Some(finished) = finished {
+                r.finish(finished);
+            }
+            r.free(instance, cycle);
+        }
+        Op::ClearLatch { latch: id, order } => {
+            let open = r.latches.iter_mut().find(|(c, l)| c.latch() == *id && l.cleared.is_none());
+            let Some((_, latch)) = open else { return Err(Refusal::NoSuchLatch(id.clone())) };
+            latch.cleared = Some(order.clone());
+            r.bound_tombstones();
+        }
+        Op::Pause(pause) => r.pause = Some(pause.clone()),
+        Op::Unpause => {
+            if r.pause.take().is_none() {
+                return Err(Refusal::NotPaused);
+            }
+        }
+        Op::Hold { instance, hold, instead_of } => {
+            if let Some(order) = r.retired.get(instance) {
+                return Err(Refusal::Retired(order.clone()));
+            }
+            match instead_of {
+                Some((cycle, latch)) => {
+                    if let Some(latch) = latch {
+                        r.add_latch(cycle, latch, rules);
+                    }
+                    r.free(instance, cycle);
+                }
+                None => {
+                    if let Some(own) = r.slots.get(instance) {
+                        return Err(Refusal::OtherCycle(own.cycle.clone()));
+                    }
+                }
+            }
+            r.holds.insert(instance.clone(), hold.clone());
+        }
+        Op::EndHold { instance } => {
+            r.holds.remove(instance);
+        }
+        Op::HoldAll(order) => r.hold_all.clone_from(order),
+        Op::Retire { instance, order, latch } => {
+            if let Some(cycle) = r.slots.get(instance).map(|s| s.cycle.clone())
+                && !rules.is(Mutant::RetireDropsFailure)
+            {
+                r.add_latch(&cycle, latch, rules);
+            }
+            r.slots.remove(instance);
+            r.holds.remove(instance);
+            r.retired.insert(instance.clone(), order.clone());
+        }
+    }
+    Ok(r)
+}
+
+/// The record as it is to be written: one higher, by a nonce of its own.
+#[must_use]
+pub fn stamped(mut next: Record, nonce: Arc<str>) -> Record {
+    next.counter = next.counter.saturating_add(1);
+    next.nonce = nonce;
+    next
+}
+
+#[cfg(test)]
+mod tests;
