@@ -81,7 +81,9 @@ fn summary(page: &Page, c: &Context) -> String {
         PageKind::Latched => format!("{}: the patch of {} failed in {stage} (job {job})", c.fleet, c.node),
         PageKind::OutOfService => format!("{}: {} OUT of the load balancer ({stage})", c.fleet, c.node),
         PageKind::ReleaseStuck => format!("{}: {} is back, but its slot cannot be given back", c.fleet, c.node),
-        PageKind::ConfigUnusable => format!("{}: the config of {} cannot be used; no cycle starts there", c.fleet, c.node),
+        PageKind::ConfigUnusable => {
+            format!("{}: the config of {} cannot be used; no cycle starts there", c.fleet, c.node)
+        }
         PageKind::AgentFault => format!("{}: a part of the agent on {} failed", c.fleet, c.node),
     }
 }
@@ -100,7 +102,8 @@ fn traffic(c: &Context) -> String {
 }
 
 fn text(page: &Page, c: &Context, summary: &str) -> String {
-    let mut lines = vec![format!("[{}] {summary}", if page.severity == Severity::Critical { "CRITICAL" } else { "WARNING" })];
+    let mut lines =
+        vec![format!("[{}] {summary}", if page.severity == Severity::Critical { "CRITICAL" } else { "WARNING" })];
     let mut line = |label: &str, value: String| lines.push(format!("{label:<9}{value}"));
     line("Traffic", traffic(c));
     let since = page.out_since.as_ref().map(|s| s.wall_ms).unwrap_or(page.raised.wall_ms);
@@ -143,7 +146,10 @@ fn advice(page: &Page, c: &Context) -> (String, String, String, Option<String>) 
             let latch = page.latch.as_ref().map_or_else(|| "L-…".to_owned(), ToString::to_string);
             (
                 format!("{doing}\n         Patching is BLOCKED on all nodes (latch {latch})."),
-                format!("YES. Find out why it failed; the node returns by itself the moment {} passes its check.", c.node),
+                format!(
+                    "YES. Find out why it failed; the node returns by itself the moment {} passes its check.",
+                    c.node
+                ),
                 explain,
                 Some(format!("backstop latch clear {latch} --reason \"...\"")),
             )
@@ -166,6 +172,8 @@ fn advice(page: &Page, c: &Context) -> (String, String, String, Option<String>) 
             "backstop config check".to_owned(),
             Some("systemctl reload backstop".to_owned()),
         ),
-        PageKind::AgentFault => (doing, "Soon. Please report it.".to_owned(), "journalctl -u backstop -n 100".to_owned(), None),
+        PageKind::AgentFault => {
+            (doing, "Soon. Please report it.".to_owned(), "journalctl -u backstop -n 100".to_owned(), None)
+        }
     }
 }

@@ -64,7 +64,11 @@ impl<S: FleetStore> Fleet<S> {
         }
         let head: Head = serde_json::from_slice(bytes).map_err(|e| fault(format!("is not one: {e}")))?;
         if head.schema != record::SCHEMA {
-            return Err(fault(format!("has schema {}, this version knows {}; upgrade backstop", head.schema, record::SCHEMA)));
+            return Err(fault(format!(
+                "has schema {}, this version knows {}; upgrade backstop",
+                head.schema,
+                record::SCHEMA
+            )));
         }
         let record: Record = serde_json::from_slice(bytes).map_err(|e| fault(format!("cannot be read: {e}")))?;
         if record.fleet != self.name {
@@ -91,7 +95,10 @@ impl<S: FleetStore> Fleet<S> {
                 Err(refusal) => return Outcome::Refused(Box::new(refusal)),
             };
             if let Err(broken) = invariant::record(&next) {
-                return Outcome::Unanswered(Fault::new(Class::Refused, format!("not written, it would break: {broken}")));
+                return Outcome::Unanswered(Fault::new(
+                    Class::Refused,
+                    format!("not written, it would break: {broken}"),
+                ));
             }
             match self.write(&version, &next).await {
                 Ok(()) => return Outcome::Acked(Box::new(next)),

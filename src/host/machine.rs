@@ -97,7 +97,8 @@ fn address(text: &str) -> Option<SocketAddr> {
 mod tests {
     use super::*;
 
-    const HEADER: &str = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n";
+    const HEADER: &str =
+        "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n";
 
     /// The kernel's spelling of an address.
     fn hex(address: &str) -> String {
@@ -143,10 +144,8 @@ mod tests {
 
     #[test]
     fn a_connection_from_another_address_of_this_host_is_not_from_elsewhere() {
-        let both_ends = table(&[
-            ("10.0.0.5:9200", "172.17.0.1:40000", "01"),
-            ("172.17.0.1:40000", "10.0.0.5:9200", "01"),
-        ]);
+        let both_ends =
+            table(&[("10.0.0.5:9200", "172.17.0.1:40000", "01"), ("172.17.0.1:40000", "10.0.0.5:9200", "01")]);
         assert_eq!(count_inbound(&[&both_ends], 9200, &[]).unwrap(), 0);
     }
 

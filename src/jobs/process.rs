@@ -115,8 +115,9 @@ impl ProcessJobs {
         command.env_clear().envs(self.settings.environment.iter().map(|(name, value)| (name, value)));
         command.current_dir("/").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
         // Dropped later, it goes on; the runtime collects it when it ends.
-        let mut supervisor =
-            command.spawn().map_err(|e| Fault::transport(format!("the supervisor of the job cannot be started: {e}")))?;
+        let mut supervisor = command
+            .spawn()
+            .map_err(|e| Fault::transport(format!("the supervisor of the job cannot be started: {e}")))?;
         let Some(stdout) = supervisor.stdout.take() else {
             return Err(unknown("the supervisor of the job has no stdout"));
         };

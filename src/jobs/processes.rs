@@ -43,7 +43,9 @@ pub fn find(pid: i32) -> io::Result<Option<Process>> {
             None => Err(io::Error::new(io::ErrorKind::InvalidData, format!("/proc/{pid}/stat has another form"))),
         },
         // ESRCH: it ended between open and read.
-        Err(e) if e.kind() == io::ErrorKind::NotFound || e.raw_os_error() == Some(Errno::SRCH.raw_os_error()) => Ok(None),
+        Err(e) if e.kind() == io::ErrorKind::NotFound || e.raw_os_error() == Some(Errno::SRCH.raw_os_error()) => {
+            Ok(None)
+        }
         Err(e) => Err(e),
     }
 }

@@ -101,7 +101,9 @@ impl<F: Files> DurableDir<F> {
         drop(handle);
         match self.files.read(name, self.bytes_max)? {
             Some(back) if back == bytes => Ok(()),
-            _ => Err(io::Error::new(io::ErrorKind::InvalidData, format!("{name} does not read back as it was written"))),
+            _ => {
+                Err(io::Error::new(io::ErrorKind::InvalidData, format!("{name} does not read back as it was written")))
+            }
         }
     }
 
@@ -223,7 +225,8 @@ impl<F: Files> Disk for DurableDir<F> {
             let _ = self.write_new(&format!("{place}.reason"), format!("{reason}\n").as_bytes());
             return Ok(self.files.path(&place));
         }
-        let why = format!("{QUARANTINED_MAX} unreadable copies of {name} are kept already; look at them and remove them");
+        let why =
+            format!("{QUARANTINED_MAX} unreadable copies of {name} are kept already; look at them and remove them");
         Err(io::Error::new(io::ErrorKind::StorageFull, why))
     }
 
@@ -282,7 +285,8 @@ impl LinuxDisk {
         let files = LinuxFiles::open(path)?;
         let mode = std::fs::metadata(path)?.mode();
         if mode & 0o022 != 0 {
-            let why = format!("{} may be written to by others (mode {:04o}); chmod 0700 it", path.display(), mode & 0o7777);
+            let why =
+                format!("{} may be written to by others (mode {:04o}); chmod 0700 it", path.display(), mode & 0o7777);
             return Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
         }
         Ok(DurableDir::over(files, STATE_BYTES_MAX))
@@ -307,7 +311,9 @@ impl LinuxDisk {
         if let Ok(stat) = rustix::fs::fstatfs(self.files.dir()) {
             let kind = u64::try_from(stat.f_type).unwrap_or_default();
             if kind == TMPFS_MAGIC || kind == RAMFS_MAGIC {
-                said.push(format!("{path} is in memory: the state does not survive a reboot, and a cycle that reboots cannot go on"));
+                said.push(format!(
+                    "{path} is in memory: the state does not survive a reboot, and a cycle that reboots cannot go on"
+                ));
             }
         }
         if let Ok(stat) = rustix::fs::fstat(self.files.dir()) {

@@ -88,7 +88,8 @@ impl<D: Disk> Journal<D> {
         match file.load::<Durable>() {
             Loaded::Missing => (journal(0, None), Found::Fresh),
             Loaded::Good { generation, body } if body.instance != *instance => {
-                let why = format!("the state is of instance {}, this is {instance}; {}", body.instance, aside("foreign"));
+                let why =
+                    format!("the state is of instance {}, this is {instance}; {}", body.instance, aside("foreign"));
                 (journal(generation, None), Found::Foreign(why))
             }
             Loaded::Good { generation, body } => match invariant::durable(&body) {

@@ -98,7 +98,8 @@ fn envelope(bytes: &[u8]) -> Result<Envelope<'_>, String> {
         return Err("it is nothing but zero bytes".to_owned());
     }
     let text = std::str::from_utf8(bytes).map_err(|_| "it is not UTF-8".to_owned())?;
-    let (found, head, sum, tail) = split(text).ok_or_else(|| "it does not have the form of a state file, or is cut off".to_owned())?;
+    let (found, head, sum, tail) =
+        split(text).ok_or_else(|| "it does not have the form of a state file, or is cut off".to_owned())?;
     if checksum(head, tail) != sum {
         return Err("its checksum is wrong".to_owned());
     }
