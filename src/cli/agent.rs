@@ -4,6 +4,7 @@ use super::out::Out;
 use crate::core::exit::Exit;
 use std::path::Path;
 
+#[expect(clippy::unnecessary_wraps, reason = "a placeholder")]
 /// Runs until it is told to stop.
 ///
 /// # Errors

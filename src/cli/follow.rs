@@ -170,15 +170,11 @@ impl Following<'_> {
     /// No answer; `None` = try again.
     fn lost(&mut self, ctx: &mut Ctx<'_>, e: ClientError, steps: &Steps) -> Option<Follow> {
         let now = ctx.clock.now();
-        let since = match &self.lost_since {
-            Some(since) => since.clone(),
-            None => {
-                let text = format!("lost, trying again for {}; the cycle goes on ({e})", span(CONTACT_MS));
-                steps.note(ctx, "contact", &text);
-                self.lost_since = Some(now.clone());
-                now.clone()
-            }
-        };
+        if self.lost_since.is_none() {
+            let text = format!("lost, trying again for {}; the cycle goes on ({e})", span(CONTACT_MS));
+            steps.note(ctx, "contact", &text);
+        }
+        let since = self.lost_since.get_or_insert_with(|| now.clone()).clone();
         // An agent that started again numbers its steps anew.
         self.after = 0;
         (now.roughly_since(&since) >= CONTACT_MS).then_some(Follow::ContactLost(e))

@@ -40,10 +40,10 @@ const SOCKET: &str = "/run/backstop/agent.sock";
 )]
 struct Cli {
     /// The agent's control socket [default: that of the config, else /run/backstop/agent.sock]
-    #[arg(long, global = true, value_name = "PATH")]
+    #[arg(long, global = true, value_name = "PATH", help_heading = "Where")]
     socket: Option<PathBuf>,
     /// The config file
-    #[arg(long, global = true, value_name = "FILE", default_value = CONFIG)]
+    #[arg(long, global = true, value_name = "FILE", default_value = CONFIG, help_heading = "Where")]
     config: PathBuf,
     #[command(subcommand)]
     verb: Verb,
@@ -53,6 +53,23 @@ struct Cli {
 enum Verb {
     /// Run the agent (what the service does)
     Agent,
+    #[command(flatten)]
+    Ask(Ask),
+    /// The config file
+    #[command(subcommand)]
+    Config(setup::ConfigVerb),
+    /// A whole fleet on this machine: patch it, replay the incident
+    #[command(disable_help_flag = true)]
+    Rehearse(rehearse::Args),
+    #[command(hide = true, disable_help_flag = true)]
+    RehearseNode(rehearse::Args),
+    #[command(hide = true, disable_help_flag = true)]
+    JobExec(Trailing),
+}
+
+/// Verbs that ask the agent.
+#[derive(Subcommand, Debug)]
+enum Ask {
     /// Take this node out, run a command, put the node back
     #[command(after_help = exit::help())]
     Run(run::Args),
@@ -79,18 +96,8 @@ enum Verb {
     Latch(fleet::LatchVerb),
     /// What happened on this node
     History(status::HistoryArgs),
-    /// The config file
-    #[command(subcommand)]
-    Config(setup::ConfigVerb),
     /// Create the fleet record, once per fleet
     Init(fleet::InitArgs),
-    /// A whole fleet on this machine: patch it, replay the incident
-    #[command(disable_help_flag = true)]
-    Rehearse(rehearse::Args),
-    #[command(hide = true, disable_help_flag = true)]
-    RehearseNode(rehearse::Args),
-    #[command(hide = true, disable_help_flag = true)]
-    JobExec(Trailing),
 }
 
 /// Of a hidden verb: read elsewhere.
@@ -116,7 +123,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>, out: &mut Out) -> anyhow::R
         Verb::Rehearse(args) => rehearse::run(&args, out)?,
         Verb::RehearseNode(args) => rehearse::node(&args, out)?,
         Verb::Config(verb) => setup::config(&verb, &cli.config, out),
-        verb => {
+        Verb::Ask(verb) => {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
             runtime.block_on(ask(verb, Ctx::new(cli.socket, &cli.config, out)))?
         }
@@ -125,24 +132,21 @@ pub fn run(args: impl IntoIterator<Item = OsString>, out: &mut Out) -> anyhow::R
 }
 
 /// The verbs that ask the agent.
-async fn ask(verb: Verb, mut ctx: Ctx<'_>) -> anyhow::Result<Exit> {
+async fn ask(verb: Ask, mut ctx: Ctx<'_>) -> anyhow::Result<Exit> {
     let ctx = &mut ctx;
     let exit = match verb {
-        Verb::Run(args) => return run::run(ctx, &args).await,
-        Verb::Wait(args) => return wait::wait(ctx, &args).await,
-        Verb::Status(args) => status::status(ctx, &args).await?,
-        Verb::Check(args) => check::check(ctx, &args).await,
-        Verb::Explain(args) => check::explain(ctx, &args).await,
-        Verb::Rejoin(args) => operate::rejoin(ctx, args).await,
-        Verb::Hold(args) => operate::hold(ctx, args).await,
-        Verb::Pause(args) => operate::pause(ctx, args).await,
-        Verb::Unpause(args) => operate::unpause(ctx, args).await,
-        Verb::Latch(verb) => fleet::latch(ctx, verb).await,
-        Verb::History(args) => status::history(ctx, &args).await,
-        Verb::Init(args) => fleet::init(ctx, args).await,
-        Verb::Agent | Verb::Config(_) | Verb::Rehearse(_) | Verb::RehearseNode(_) | Verb::JobExec(_) => {
-            anyhow::bail!("this verb does not ask the agent")
-        }
+        Ask::Run(args) => return run::run(ctx, &args).await,
+        Ask::Wait(args) => return wait::wait(ctx, &args).await,
+        Ask::Status(args) => status::status(ctx, &args).await?,
+        Ask::Check(args) => check::check(ctx, &args).await,
+        Ask::Explain(args) => check::explain(ctx, &args).await,
+        Ask::Rejoin(args) => operate::rejoin(ctx, args).await,
+        Ask::Hold(args) => operate::hold(ctx, args).await,
+        Ask::Pause(args) => operate::pause(ctx, args).await,
+        Ask::Unpause(args) => operate::unpause(ctx, args).await,
+        Ask::Latch(verb) => fleet::latch(ctx, verb).await,
+        Ask::History(args) => status::history(ctx, &args).await,
+        Ask::Init(args) => fleet::init(ctx, args).await,
     };
     // An answer that could not be written is none. (A verdict of `run` and `wait` stands nevertheless.)
     match ctx.out.take_failure() {

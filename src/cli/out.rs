@@ -6,8 +6,8 @@ use std::io::{self, IsTerminal, Write};
 
 /// stdout and stderr. A reader that went away is no failure: the rest is dropped, and the exit code still tells.
 pub struct Out {
-    out: Box<dyn Write + Send>,
-    err: Box<dyn Write + Send>,
+    stdout: Box<dyn Write + Send>,
+    stderr: Box<dyn Write + Send>,
     terminal: bool,
     closed: bool,
     failed: Option<io::Error>,
@@ -27,34 +27,34 @@ impl Out {
 
     /// Any two writers; no terminal.
     pub fn to(out: impl Write + Send + 'static, err: impl Write + Send + 'static) -> Out {
-        Out { out: Box::new(out), err: Box::new(err), terminal: false, closed: false, failed: None }
+        Out { stdout: Box::new(out), stderr: Box::new(err), terminal: false, closed: false, failed: None }
     }
 
     /// Lines on stdout.
     pub fn line(&mut self, text: impl Display) {
         let text = plain(&text.to_string());
-        let written = writeln!(self.out, "{text}").and_then(|()| self.out.flush());
+        let written = writeln!(self.stdout, "{text}").and_then(|()| self.stdout.flush());
         self.note(written);
     }
 
     /// Lines on stderr.
     pub fn complain(&mut self, text: impl Display) {
         // Nobody is left to be told that this failed.
-        let _ = writeln!(self.err, "{}", plain(&text.to_string())).and_then(|()| self.err.flush());
+        let _ = writeln!(self.stderr, "{}", plain(&text.to_string())).and_then(|()| self.stderr.flush());
     }
 
     /// One JSON object on stdout.
     pub fn json<T: Serialize>(&mut self, value: &T) {
         let written = serde_json::to_string_pretty(value)
             .map_err(io::Error::from)
-            .and_then(|text| writeln!(self.out, "{text}").and_then(|()| self.out.flush()));
+            .and_then(|text| writeln!(self.stdout, "{text}").and_then(|()| self.stdout.flush()));
         self.note(written);
     }
 
     /// Starts a fresh screen, on a terminal.
     pub(super) fn clear(&mut self) {
         if self.terminal {
-            let written = write!(self.out, "\x1b[H\x1b[2J");
+            let written = write!(self.stdout, "\x1b[H\x1b[2J");
             self.note(written);
         }
     }

@@ -58,7 +58,7 @@ enum Reboot {
 
 impl Args {
     fn request(&self) -> RunRequest {
-        let program = self.command.first().map(|c| Path::new(c)).and_then(Path::file_name);
+        let program = self.command.first().map(Path::new).and_then(Path::file_name);
         let program = program.map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
         RunRequest {
             name: self.name.clone().unwrap_or(program),
@@ -104,13 +104,13 @@ pub(super) async fn run(ctx: &mut Ctx<'_>, args: &Args) -> anyhow::Result<Exit> 
     if let Some(cmd) = &args.only_if
         && let Some(over) = only_if(cmd).await?
     {
-        return Ok(conclude(ctx, args.json, over));
+        return Ok(conclude(ctx, args.json, &over));
     }
     let mut interrupts = Interrupts::listen().context("cannot listen for Ctrl-C")?;
     let mut steps = Steps::new(args.json);
     let begun = match begin(ctx, args, &request, &steps, &mut interrupts).await {
         Ok(Begun::Cycle(begun)) => begun,
-        Ok(Begun::Not(over)) => return Ok(conclude(ctx, args.json, *over)),
+        Ok(Begun::Not(over)) => return Ok(conclude(ctx, args.json, &over)),
         Err(e) => return Ok(ctx.no_answer(&e, true, args.json)),
     };
     let also = if begun.attached { ", which was under way already" } else { "" };
@@ -126,7 +126,7 @@ pub(super) async fn run(ctx: &mut Ctx<'_>, args: &Args) -> anyhow::Result<Exit> 
         Err(e) => RunResult { next: Some("backstop wait".to_owned()), ..result(Exit::ContactLost, e.to_string()) },
     };
     let (node, fleet, cycle) = (Some(begun.node), Some(begun.fleet), Some(begun.cycle));
-    Ok(conclude(ctx, args.json, RunResult { node, fleet, cycle, attached: begun.attached, ..end }))
+    Ok(conclude(ctx, args.json, &RunResult { node, fleet, cycle, attached: begun.attached, ..end }))
 }
 
 /// The caller's own question, before anything is asked of the agent. `None` = go on.
@@ -145,7 +145,7 @@ async fn only_if(cmd: &str) -> anyhow::Result<Option<RunResult>> {
     })
 }
 
-struct Cycle {
+struct Started {
     cycle: String,
     node: String,
     fleet: String,
@@ -153,7 +153,7 @@ struct Cycle {
 }
 
 enum Begun {
-    Cycle(Cycle),
+    Cycle(Started),
     Not(Box<RunResult>),
 }
 
@@ -180,10 +180,10 @@ async fn begin(
         };
         let (refused, wait_ms) = match answer {
             Ok(RunReply::Started { cycle, node, fleet }) => {
-                return Ok(Begun::Cycle(Cycle { cycle, node, fleet, attached: false }));
+                return Ok(Begun::Cycle(Started { cycle, node, fleet, attached: false }));
             }
             Ok(RunReply::Attached { cycle, node, fleet }) => {
-                return Ok(Begun::Cycle(Cycle { cycle, node, fleet, attached: true }));
+                return Ok(Begun::Cycle(Started { cycle, node, fleet, attached: true }));
             }
             Ok(RunReply::Refused { exit, message, verdicts, next }) => {
                 lost = None;
@@ -241,7 +241,7 @@ pub(super) fn verdict(end: Follow, node: &str) -> RunResult {
     let wait = Some("backstop wait".to_owned());
     let goes_on = |next, exit, text: &str| RunResult { next, ..result(exit, text) };
     match end {
-        Follow::Ended(ended) => of_ended(*ended, node),
+        Follow::Ended(ended) => of_ended(&ended, node),
         Follow::Late => goes_on(
             explain,
             Exit::FailedOut,
@@ -265,7 +265,7 @@ pub(super) fn verdict(end: Follow, node: &str) -> RunResult {
 }
 
 /// How a cycle ended, as a result.
-pub(super) fn of_ended(ended: Ended, node: &str) -> RunResult {
+pub(super) fn of_ended(ended: &Ended, node: &str) -> RunResult {
     let next = match (&ended.latch, ended.exit) {
         (Some(latch), _) => {
             Some(format!("backstop explain {node}; then backstop latch clear {latch} --reason \"...\""))
@@ -284,8 +284,8 @@ pub(super) fn of_ended(ended: Ended, node: &str) -> RunResult {
 }
 
 /// Prints the end and gives its exit code.
-pub(super) fn conclude(ctx: &mut Ctx<'_>, json: bool, r: RunResult) -> Exit {
-    ctx.show(json, &r, lines);
+pub(super) fn conclude(ctx: &mut Ctx<'_>, json: bool, r: &RunResult) -> Exit {
+    ctx.show(json, r, lines);
     Exit::from_code(r.exit).unwrap_or(Exit::Internal)
 }
 

@@ -56,7 +56,9 @@ pub(super) fn config(verb: &ConfigVerb, default: &Path, out: &mut Out) -> Exit {
                             warnings: &warnings,
                         });
                     } else {
-                        warnings.iter().for_each(|w| out.line(w));
+                        for warning in &warnings {
+                            out.line(warning);
+                        }
                         out.line(format!("{}: fleet {}: this file can be used", file.display(), config.fleet));
                     }
                     Exit::Done
@@ -69,7 +71,9 @@ pub(super) fn config(verb: &ConfigVerb, default: &Path, out: &mut Out) -> Exit {
                 if args.json {
                     out.json(&Shown { v: crate::control::protocol::VERSION, keys: &keys });
                 } else {
-                    keys.iter().for_each(|key| out.line(key));
+                    for key in &keys {
+                        out.line(key);
+                    }
                 }
                 Exit::Done
             }

@@ -279,7 +279,9 @@ fn entry(line: &Value) -> String {
     let when = fields.iter().find_map(at).map_or("-".to_owned(), date);
     let rest = fields.iter().filter(|field| at(*field).is_none()).map(|(key, value)| match value {
         Value::String(text) => format!("{key}={text}"),
-        other => format!("{key}={other}"),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => {
+            format!("{key}={value}")
+        }
     });
     format!("{when}  {}", rest.collect::<Vec<_>>().join(" "))
 }

@@ -32,7 +32,7 @@ pub(super) async fn wait(ctx: &mut Ctx<'_>, args: &Args) -> anyhow::Result<Exit>
     let patience_ms = args.timeout.map_or(CONTACT_MS, |ms| ms.min(CONTACT_MS));
     let status = match first_status(ctx, patience_ms, &steps, &mut interrupts).await {
         Ok(Some(status)) => status,
-        Ok(None) => return Ok(conclude(ctx, args.json, result(Exit::ContactLost, "interrupted"))),
+        Ok(None) => return Ok(conclude(ctx, args.json, &result(Exit::ContactLost, "interrupted"))),
         Err(e) => return Ok(ctx.no_answer(&e, false, args.json)),
     };
     let known = |r: RunResult| RunResult { node: Some(status.node.clone()), fleet: Some(status.fleet.clone()), ..r };
@@ -42,18 +42,18 @@ pub(super) async fn wait(ctx: &mut Ctx<'_>, args: &Args) -> anyhow::Result<Exit>
                 let text =
                     format!("cycle {}, job {}, ended {}", last.cycle, last.job, moment(last.at.wall_ms, status.now_ms));
                 steps.say(ctx, &text);
-                of_ended(last.clone(), &status.node)
+                of_ended(last, &status.node)
             }
             None => RunResult { changed: Some(false), ..result(Exit::Usage, "no cycle has run on this node") },
         };
-        return Ok(conclude(ctx, args.json, known(end)));
+        return Ok(conclude(ctx, args.json, &known(end)));
     };
     steps.say(ctx, &format!("cycle {}, {}, fleet {}, job {}", cycle.cycle, status.node, status.fleet, cycle.job));
     let end = match follow(ctx, &cycle.cycle, until, &mut steps, &mut interrupts).await {
         Ok(end) => verdict(end, &status.node),
         Err(e) => result(Exit::ContactLost, e.to_string()),
     };
-    Ok(conclude(ctx, args.json, RunResult { cycle: Some(cycle.cycle.clone()), ..known(end) }))
+    Ok(conclude(ctx, args.json, &RunResult { cycle: Some(cycle.cycle.clone()), ..known(end) }))
 }
 
 /// The first answer of an agent that may still be starting; `None` = interrupted.
