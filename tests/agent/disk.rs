@@ -1,8 +1,9 @@
 //! The state directory in trouble, at every stage: the node comes back, the page is delivered, nothing is guessed.
 
-use crate::fakes::{Fake, Running, good};
+use crate::fakes::{Call, Fake, Running, Trouble, good};
 use backstop::control::protocol::RunReply;
 use backstop::core::cycle::StageName;
+use backstop::core::error::Class;
 use backstop::core::exit::Exit;
 use backstop::state::fault::Trouble as DiskTrouble;
 
@@ -10,8 +11,11 @@ const TROUBLES: [DiskTrouble; 3] = [DiskTrouble::Full, DiskTrouble::ReadOnly, Di
 
 /// Brings an agent to a stage; where a stage would pass in no time the job is held.
 async fn at(fake: &Fake, stage: StageName) -> Running {
-    if stage == StageName::Patch {
-        fake.job_ends(None);
+    match stage {
+        StageName::Patch => fake.job_ends(None),
+        StageName::Deregister => fake.trouble(Call::Deregister, Some(Trouble::Class(Class::Throttled))),
+        StageName::Register => fake.trouble(Call::Register, Some(Trouble::Class(Class::Throttled))),
+        _ => {}
     }
     let r = Running::start(fake).await;
     r.pass(2).await;
@@ -36,6 +40,8 @@ async fn a_disk_that_fails_at_any_stage_never_strands_the_node() {
             let fake = Fake::new();
             let r = at(&fake, stage).await;
             fake.files.trouble_always(Some(trouble));
+            fake.trouble(Call::Deregister, None);
+            fake.trouble(Call::Register, None);
             fake.job_ends(Some(good()));
             r.until("back in service on that disk", 400, |r| {
                 r.fake.in_service() && matches!(r.stage(), Some(StageName::Settle | StageName::Release) | None)
@@ -43,7 +49,11 @@ async fn a_disk_that_fails_at_any_stage_never_strands_the_node() {
             .await;
             if matches!(stage, StageName::Deregister | StageName::Drain) {
                 r.until("its page", 100, |r| r.fake.pages().iter().any(|p| p.class.as_deref() == Some("disk"))).await;
-                assert_eq!(fake.record().open_latches().count(), 1, "{when}: the acknowledged latch is the record of it");
+                assert_eq!(
+                    fake.record().open_latches().count(),
+                    1,
+                    "{when}: the acknowledged latch is the record of it"
+                );
             }
             r.pass(30).await;
             assert!(r.stage().is_some(), "{when}: release waits for the disk");
@@ -65,7 +75,11 @@ async fn a_crash_on_a_full_disk_still_brings_the_node_home() {
         r.kill();
         fake.job_ends(Some(good()));
         let r = Running::start(&fake).await;
-        r.until("in service", 400, |r| r.fake.in_service() && r.stage() != Some(stage) || r.stage() == Some(StageName::Settle) && r.fake.in_service()).await;
+        r.until("in service", 400, |r| {
+            r.fake.in_service() && r.stage() != Some(stage)
+                || r.stage() == Some(StageName::Settle) && r.fake.in_service()
+        })
+        .await;
         fake.files.trouble_always(None);
         r.until("released", 300, |r| r.stage().is_none()).await;
         assert!(fake.in_service() && fake.record().slots.is_empty(), "{stage}");

@@ -1,11 +1,11 @@
 //! A world whose time and faults are controlled: three nodes behind two target groups, everything in memory. Only the
 //! agent is real: its loop, journal, observer and page delivery.
 
+use backstop::agent::observe;
 use backstop::agent::pages::deliver;
 use backstop::agent::shared::{NodeView, Parts, Shared, World};
 use backstop::agent::supervisor::{Task, spawn};
 use backstop::agent::turn::{Agent, Request};
-use backstop::agent::observe;
 use backstop::alerts::Rendered;
 use backstop::clock::{Clock, ManualClock};
 use backstop::control::protocol::RunReply;
@@ -181,12 +181,6 @@ impl Fake {
         self.inner().own.iter().all(|p| *p == Place::Healthy)
     }
 
-    /// Registered in no group.
-    pub fn out(&self) -> bool {
-        self.settle();
-        self.inner().own.iter().all(|p| matches!(p, Place::Out | Place::Draining(_)))
-    }
-
     fn settle(&self) {
         let now = self.clock.now().since_boot_ms;
         for p in &mut self.inner().own {
@@ -239,7 +233,8 @@ impl LoadBalancer for Fake {
             Place::Draining(_) => row(ME, TargetState::Draining, Some(Reason::DeregistrationInProgress)),
             Place::Out => row(ME, TargetState::Unused, Some(Reason::NotRegistered)),
         };
-        let mut list: Vec<Row> = (2..=3).map(|n| row(&format!("i-000000000000000{n}"), TargetState::Healthy, None)).collect();
+        let mut list: Vec<Row> =
+            (2..=3).map(|n| row(&format!("i-000000000000000{n}"), TargetState::Healthy, None)).collect();
         if place != Place::Out {
             list.push(mine.clone());
         }
@@ -430,7 +425,7 @@ bake = "5s"
 [limits]
 cycles_per_hour = 100
 cycles_per_day = 100
-free_disk_mib = 0
+free_disk_mib = 1
 [pager.webhook]
 url = "http://127.0.0.1:9/"
 "#;
@@ -492,7 +487,8 @@ impl Running {
 
     pub async fn run_job(&self) -> RunReply {
         let (reply, answer) = oneshot::channel();
-        let job = JobSpec { name: "patch".into(), argv: vec!["patch".into()], reboots: false, reboot: RebootPolicy::Never };
+        let job =
+            JobSpec { name: "patch".into(), argv: vec!["patch".into()], reboots: false, reboot: RebootPolicy::Never };
         let begin = Request::Begin { kind: Kind::Patch(job), by: "test".into(), overrides: Vec::new(), reply };
         self.queue.send(begin).await.unwrap();
         answer.await.unwrap()

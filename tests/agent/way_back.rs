@@ -90,7 +90,8 @@ async fn the_way_back_never_waits_for_the_fleet_record() {
         r.until("check", 300, |r| r.stage() == Some(StageName::Check)).await;
         fake.trouble(Call::ReadRecord, Some(trouble));
         fake.trouble(Call::WriteRecord, Some(trouble));
-        r.until("in service without the record", 300, |r| r.stage() == Some(StageName::Release) && r.fake.in_service()).await;
+        r.until("in service without the record", 300, |r| r.stage() == Some(StageName::Release) && r.fake.in_service())
+            .await;
         fake.trouble(Call::ReadRecord, None);
         fake.trouble(Call::WriteRecord, None);
         r.until("released once the record is back", 300, |r| r.stage().is_none()).await;
@@ -102,7 +103,11 @@ async fn the_way_back_never_waits_for_the_fleet_record() {
 async fn a_failing_job_latches_at_once_and_the_node_goes_home() {
     use backstop::core::job::{JobResult, Verdict};
     let fake = Fake::new();
-    fake.job_ends(Some(Verdict { result: JobResult::Exited(100), reboot_needed: true, output_tail: "E: broken".into() }));
+    fake.job_ends(Some(Verdict {
+        result: JobResult::Exited(100),
+        reboot_needed: true,
+        output_tail: "E: broken".into(),
+    }));
     let r = started(&fake).await;
     r.until("check", 300, |r| r.stage() == Some(StageName::Check)).await;
     r.pass(1).await;
