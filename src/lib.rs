@@ -12,7 +12,6 @@ pub mod control;
 pub mod core;
 pub mod elasticsearch;
 pub mod elbv2;
-pub mod failpoint;
 pub mod fleet;
 pub mod host;
 pub mod jobs;

@@ -13,7 +13,8 @@ pub fn start(log: &Log) {
         LogLevel::Trace => Level::TRACE,
     };
     // The HTTP stacks log every connection at debug: only this program's own lines go below `info`.
-    let filter = tracing_subscriber::filter::Targets::new().with_default(level.min(Level::WARN)).with_target("backstop", level);
+    let filter =
+        tracing_subscriber::filter::Targets::new().with_default(level.min(Level::WARN)).with_target("backstop", level);
     let registry = tracing_subscriber::layer::SubscriberExt::with(tracing_subscriber::registry(), filter);
     let started = match log.format {
         LogFormat::Json => {

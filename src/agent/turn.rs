@@ -76,8 +76,10 @@ pub struct Agent<W: World> {
     log: Log,
     /// The own target has been out since, with no cycle to explain it.
     out: Option<Dwell>,
+    /// The disk refused a step, and the state stayed where it was: not again before then.
+    stalled: Option<Now>,
     status: String,
-    notify: Box<dyn Fn(&str) + Send>,
+    notify: Box<dyn Fn(&str) + Send + Sync>,
 }
 
 impl<W: World> Agent<W> {
@@ -86,10 +88,20 @@ impl<W: World> Agent<W> {
         shared: Arc<Shared<W>>,
         journal: Journal<W::Disk>,
         queue: mpsc::Receiver<Request>,
-        notify: Box<dyn Fn(&str) + Send>,
+        notify: Box<dyn Fn(&str) + Send + Sync>,
     ) -> Agent<W> {
         let seen = Seen::recovered();
-        Agent { shared, journal, seen, queue, log: Log::default(), out: None, status: String::new(), notify }
+        Agent {
+            shared,
+            journal,
+            seen,
+            queue,
+            log: Log::default(),
+            out: None,
+            stalled: None,
+            status: String::new(),
+            notify,
+        }
     }
 
     /// Resumes what was stored. What cannot be resumed becomes a way back of its own, latched and paged.
@@ -142,7 +154,11 @@ impl<W: World> Agent<W> {
         loop {
             let now = self.shared.clock.now();
             self.say(&now);
-            let wanted = want(self.journal.now(), &self.seen, &now);
+            self.stalled = self.stalled.take().filter(|at| now.since(at).is_none() && at.boot == now.boot);
+            let wanted = match &self.stalled {
+                Some(at) => Want::Wait(at.clone()),
+                None => want(self.journal.now(), &self.seen, &now),
+            };
             let wake = match wanted {
                 Want::Do(effect) => match self.journal.ready(effect) {
                     Some(ready) => {
@@ -150,7 +166,7 @@ impl<W: World> Agent<W> {
                         let durable = self.journal.now().clone();
                         tokio::select! {
                             event = execute(&shared, ready, &durable) => self.event(&event).await,
-                            _ = stop.wait_for(|s| *s) => return,
+                            () = stopped(&mut stop) => return,
                         }
                         while let Ok(request) = self.queue.try_recv() {
                             self.request(request).await;
@@ -176,7 +192,7 @@ impl<W: World> Agent<W> {
                 },
                 _ = observed.changed() => self.look_at_self().await,
                 () = clock.sleep_until(&wake) => self.tick().await,
-                _ = stop.wait_for(|s| *s) => return,
+                () = stopped(&mut stop) => return,
             }
         }
     }
@@ -200,8 +216,10 @@ impl<W: World> Agent<W> {
         let before = self.journal.now().clone();
         let (seen, commit) = self.journal.advance(&self.seen, step, now).await;
         self.seen = seen;
-        crate::crash_point!("stored", self.journal.now().stage().map_or("idle", StageName::label));
         let after = self.journal.now().clone();
+        if matches!(commit, Commit::Refused(_)) && after == before {
+            self.stalled = Some(now.plus(DISK_RETRY_MS));
+        }
         let unstored = match &commit {
             Commit::Refused(e) => {
                 tracing::error!(error = %e, stage = ?after.stage(), "the state could not be stored");
@@ -446,6 +464,11 @@ impl<W: World> Agent<W> {
             }
         }
     }
+}
+
+async fn stopped(stop: &mut tokio::sync::watch::Receiver<bool>) {
+    // A closed channel means that whoever could stop us is gone: then it is over, too.
+    drop(stop.wait_for(|s| *s).await);
 }
 
 fn refused(exit: Exit, message: String, verdicts: Option<Verdicts>, next: Option<String>) -> RunReply {

@@ -44,7 +44,7 @@ const RESTART_PAUSE_MS: u64 = 1_000;
 const IDENTITY_RETRY_MS: u64 = 5_000;
 
 /// The real world.
-pub struct SystemWorld;
+struct SystemWorld;
 
 impl World for SystemWorld {
     type Balancer = Elb;
@@ -57,14 +57,27 @@ impl World for SystemWorld {
 }
 
 /// Arguments of the verb.
-#[derive(Clone, Debug, clap::Args)]
-pub struct AgentArgs {
-    /// The config file.
-    #[arg(long, default_value = "/etc/backstop/backstop.toml")]
-    pub config: PathBuf,
-    /// Where the last good config is looked for when the file is bad. systemd's StateDirectory.
-    #[arg(long, default_value = "/var/lib/backstop")]
-    pub state_dir: PathBuf,
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// Where the last good config is looked for when the file is bad: systemd's StateDirectory
+    #[arg(long, value_name = "DIR", default_value = "/var/lib/backstop")]
+    state_dir: PathBuf,
+}
+
+/// Runs until it is told to stop.
+///
+/// # Errors
+/// What keeps it from starting at all.
+pub(super) fn start(config: &Path, args: Args) -> anyhow::Result<Exit> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(run(Files { config: config.to_owned(), state_dir: args.state_dir }))
+}
+
+/// Where things are before there is a config.
+#[derive(Clone, Debug)]
+struct Files {
+    config: PathBuf,
+    state_dir: PathBuf,
 }
 
 /// A config, and what is wrong with the file that it should have come from.
@@ -84,7 +97,7 @@ fn read(path: &Path, hostname: &str) -> Result<Chosen, String> {
 
 /// The file, or the last good one where the file is bad: an unfinished way back must go on. Only an agent that never had a
 /// good config gives up.
-fn choose(args: &AgentArgs, hostname: &str) -> Result<Chosen, String> {
+fn choose(args: &Files, hostname: &str) -> Result<Chosen, String> {
     match read(&args.config, hostname) {
         Ok(chosen) => Ok(chosen),
         Err(problem) => match read(&args.state_dir.join(GOOD_CONFIG), hostname) {
@@ -94,13 +107,9 @@ fn choose(args: &AgentArgs, hostname: &str) -> Result<Chosen, String> {
     }
 }
 
-fn hostname() -> String {
-    rustix::system::uname().nodename().to_string_lossy().split('.').next().unwrap_or("localhost").to_owned()
-}
-
 /// Runs until SIGTERM. `Usage` = there is no good config and never was.
-pub async fn run(args: AgentArgs) -> anyhow::Result<Exit> {
-    let host = hostname();
+async fn run(args: Files) -> anyhow::Result<Exit> {
+    let host = super::context::hostname();
     let chosen = match choose(&args, &host) {
         Ok(chosen) => chosen,
         Err(problem) => {
@@ -135,7 +144,7 @@ struct Started {
     stop: watch::Receiver<bool>,
 }
 
-async fn serve(args: AgentArgs, host: String, chosen: Chosen, s: Started) -> anyhow::Result<Exit> {
+async fn serve(args: Files, host: String, chosen: Chosen, s: Started) -> anyhow::Result<Exit> {
     let problem = chosen.problem.clone();
     let roles = &chosen.config.roles;
     let roles = Roles::named(&roles.read_group, roles.act_group.as_deref(), roles.admin_group.as_deref());
@@ -277,11 +286,11 @@ async fn parts(chosen: Chosen, identity: &InstanceIdentity) -> anyhow::Result<Pa
 }
 
 /// Reads the file again. A bad one changes nothing but the answer; some keys need a restart and say so.
-fn reloader(args: AgentArgs, host: String, shared: Arc<Shared<SystemWorld>>, queue: mpsc::Sender<Request>) -> Reload {
+fn reloader(args: Files, host: String, shared: Arc<Shared<SystemWorld>>, queue: mpsc::Sender<Request>) -> Reload {
     Arc::new(move || Box::pin(reload(args.clone(), host.clone(), shared.clone(), queue.clone())))
 }
 
-async fn reload(args: AgentArgs, host: String, shared: Arc<Shared<SystemWorld>>, queue: mpsc::Sender<Request>) -> Done {
+async fn reload(args: Files, host: String, shared: Arc<Shared<SystemWorld>>, queue: mpsc::Sender<Request>) -> Done {
     let old = shared.parts();
     let not =
         |message: String| Done { exit: Exit::Usage.code(), message, next: Some("backstop config check".to_owned()) };

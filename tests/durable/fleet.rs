@@ -50,11 +50,10 @@ fn eight_writers_lose_no_update_and_no_reader_sees_a_torn_record() {
                 })
             })
             .collect();
-        for writer in writers {
-            writer.join().unwrap();
-        }
+        let written: Vec<_> = writers.into_iter().map(std::thread::ScopedJoinHandle::join).collect();
         done.store(true, Ordering::Relaxed);
         reader.join().unwrap();
+        assert!(written.iter().all(Result::is_ok));
     });
     let store = FileStore::open(temp.path()).unwrap();
     assert_eq!(number(&store.read().unwrap().unwrap().0), 1_600);

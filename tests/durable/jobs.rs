@@ -326,6 +326,18 @@ fn a_job_has_no_stdin_no_terminal_and_nothing_of_the_agents_environment() {
 }
 
 #[test]
+fn a_verdict_that_the_disk_does_not_take_at_first_is_tried_again() {
+    let world = World::new();
+    let script = format!("mkdir \"$BACKSTOP_JOB_DIR/.verdict.tmp\"; echo $$ > {}; exit 5", world.path("pid").display());
+    world.start(&shell(&script), LONG_MS);
+    let pid = world.pid("pid");
+    wait_for("the command to end", || gone(pid).then_some(()));
+    assert_eq!(world.ask(), JobStatus::Running, "its end is not told before it is written down");
+    std::fs::remove_dir(world.jobs.dir(CYCLE).join(".verdict.tmp")).unwrap();
+    assert_eq!(world.end().result, JobResult::Exited(5));
+}
+
+#[test]
 fn a_marker_file_after_the_job_means_that_a_reboot_is_needed() {
     let world = World::new();
     assert!(world.run(&format!("touch {}", world.path("reboot-required").display())).reboot_needed);

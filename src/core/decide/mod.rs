@@ -144,7 +144,7 @@ impl Turn<'_> {
             Stage::Patch if boot_changed && !self.c.plan.job().is_some_and(|j| j.reboots) => {
                 let message = "the machine was restarted while the job ran, and the job does not declare that";
                 self.fail(FailureClass::BootChanged, message);
-                self.go(Stage::Check);
+                self.leave_patch();
             }
             _ => self.tick(),
         }

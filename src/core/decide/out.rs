@@ -225,13 +225,13 @@ impl Turn<'_> {
             Event::Unanswered(f) => self.retry(f),
             Event::CasRefused(refusal) => {
                 self.fail(FailureClass::SlotLost, &refused(refusal).1);
-                self.go(Stage::Check);
+                self.leave_patch();
             }
             Event::Own(own, fault) => {
                 self.note_own(own, fault.as_ref());
                 if self.registered_again() {
                     self.fail(FailureClass::RegisteredAgain, "the target was registered again by another hand");
-                    return self.go(Stage::Check);
+                    return self.leave_patch();
                 }
                 if self.all_gone() {
                     (self.v.gone, self.v.next_at) = (true, None);
@@ -252,6 +252,12 @@ impl Turn<'_> {
         }
     }
 
+    /// Home from `patch` without a verdict: the job may run, or be about to.
+    pub(super) fn leave_patch(&mut self) {
+        self.c.kill_job = true;
+        self.go(Stage::Check);
+    }
+
     fn job(&mut self, status: &JobStatus) {
         match status {
             JobStatus::New => {
@@ -264,8 +270,7 @@ impl Turn<'_> {
             }
             JobStatus::Lost => {
                 self.fail(FailureClass::JobLost, "the job was started, does not run, and left no verdict");
-                self.c.kill_job = true;
-                self.go(Stage::Check);
+                self.leave_patch();
             }
             JobStatus::Ended(verdict) => {
                 self.c.verdict = Some(verdict.clone());

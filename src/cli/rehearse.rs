@@ -1,0 +1,32 @@
+//! `backstop rehearse` and its hidden parts.
+
+use super::out::Out;
+use crate::core::exit::Exit;
+
+/// Arguments, read by the rehearsal itself.
+#[derive(clap::Args, Debug)]
+pub(super) struct Args {
+    /// Scenario and its options
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGS")]
+    pub(super) args: Vec<String>,
+}
+
+#[expect(clippy::unnecessary_wraps, reason = "a placeholder")]
+/// Runs a rehearsal.
+///
+/// # Errors
+/// A fault of the rehearsal itself.
+pub(super) fn run(_args: &Args, out: &mut Out) -> anyhow::Result<Exit> {
+    out.complain("the rehearsal is not built yet");
+    Ok(Exit::Internal)
+}
+
+#[expect(clippy::unnecessary_wraps, reason = "a placeholder")]
+/// A client node of a rehearsal, as a process of its own.
+///
+/// # Errors
+/// A fault of the rehearsal itself.
+pub(super) fn node(_args: &Args, out: &mut Out) -> anyhow::Result<Exit> {
+    out.complain("the rehearsal is not built yet");
+    Ok(Exit::Internal)
+}

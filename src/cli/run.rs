@@ -1,0 +1,318 @@
+//! `backstop run`: ask for a cycle, follow it, and exit with its verdict.
+
+use super::context::{Ctx, Interrupts, jitter};
+use super::follow::{AGAIN_MS, CONTACT_MS, Follow, Steps, Until, follow};
+use super::text::{labelled, parse_span, span, with_tail};
+use super::{check, queue};
+use crate::clock::Clock;
+use crate::control::ask::Ask;
+use crate::control::client::ClientError;
+use crate::control::protocol::{RunReply, RunRequest, RunResult, VERSION};
+use crate::core::cycle::Ended;
+use crate::core::exit::Exit;
+use crate::core::job::RebootPolicy;
+use crate::core::time::Now;
+use anyhow::Context;
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::process::Stdio;
+
+/// `backstop run [OPTIONS] -- COMMAND…`
+#[derive(clap::Args, Debug)]
+pub(super) struct Args {
+    /// Queue for so long (4h, 90m) where others are out, instead of being refused
+    #[arg(long, value_name = "TIME", value_parser = parse_span)]
+    wait: Option<u64>,
+    /// First run CMD with sh, as you: 0 = go on, 1 = nothing to do (exit 0), else exit 17
+    #[arg(long, value_name = "CMD")]
+    only_if: Option<String>,
+    /// Return as soon as the slot is acknowledged; `backstop wait` has the verdict
+    #[arg(long)]
+    detach: bool,
+    /// Restart the machine after a good job
+    #[arg(long, value_name = "WHEN", value_enum, default_value_t = Reboot::WhenNeeded)]
+    reboot: Reboot,
+    /// What to call the job [default: the program's name]
+    #[arg(long)]
+    name: Option<String>,
+    /// Go against this guard, for this run only (admin; see backstop check -v)
+    #[arg(long = "override", value_name = "GUARD", requires = "reason")]
+    overrides: Vec<String>,
+    /// Why; goes on the record and into the page
+    #[arg(long, value_name = "TEXT")]
+    reason: Option<String>,
+    /// One object at the end on stdout; progress goes to stderr
+    #[arg(long)]
+    json: bool,
+    /// Program and arguments, as the job's own process; no shell
+    #[arg(last = true, required = true, value_name = "CMD")]
+    command: Vec<String>,
+}
+
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum Reboot {
+    Never,
+    WhenNeeded,
+    Always,
+}
+
+impl Args {
+    fn request(&self) -> RunRequest {
+        let program = self.command.first().map(Path::new).and_then(Path::file_name);
+        let program = program.map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        RunRequest {
+            name: self.name.clone().unwrap_or(program),
+            argv: self.command.clone(),
+            reboot: match self.reboot {
+                Reboot::Never => RebootPolicy::Never,
+                Reboot::WhenNeeded => RebootPolicy::WhenNeeded,
+                Reboot::Always => RebootPolicy::Always,
+            },
+            overrides: self.overrides.clone(),
+            reason: self.reason.clone(),
+            request_id: uuid::Uuid::now_v7().to_string(),
+        }
+    }
+}
+
+/// A result without anything in it yet.
+pub(super) fn result(exit: Exit, message: impl Into<String>) -> RunResult {
+    RunResult {
+        v: VERSION,
+        node: None,
+        fleet: None,
+        cycle: None,
+        attached: false,
+        changed: None,
+        exit: exit.code(),
+        message: message.into(),
+        ended: None,
+        verdicts: None,
+        next: None,
+    }
+}
+
+/// Asks, follows, tells.
+///
+/// # Errors
+/// Faults of this process: no signals, no shell.
+pub(super) async fn run(ctx: &mut Ctx<'_>, args: &Args) -> anyhow::Result<Exit> {
+    let request = args.request();
+    if let Err(exit) = ctx.checked(&Ask::Run(request.clone()), args.json) {
+        return Ok(exit);
+    }
+    if let Some(cmd) = &args.only_if
+        && let Some(over) = only_if(cmd).await?
+    {
+        return Ok(conclude(ctx, args.json, &over));
+    }
+    let mut interrupts = Interrupts::listen().context("cannot listen for Ctrl-C")?;
+    let mut steps = Steps::new(args.json);
+    let begun = match begin(ctx, args, &request, &steps, &mut interrupts).await {
+        Ok(Begun::Cycle(begun)) => begun,
+        Ok(Begun::Not(over)) => return Ok(conclude(ctx, args.json, &over)),
+        Err(e) => return Ok(ctx.no_answer(&e, true, args.json)),
+    };
+    let also = if begun.attached { ", which was under way already" } else { "" };
+    let head = format!(
+        "cycle {}, {}, fleet {}{also}.  Times are UTC.  Ctrl-C detaches; stop it with: backstop rejoin",
+        begun.cycle, begun.node, begun.fleet
+    );
+    steps.say(ctx, &head);
+    let until = if args.detach { Until::PastClaim } else { Until::Ended };
+    let followed = follow(ctx, &begun.cycle, until, &mut steps, &mut interrupts).await;
+    let end = match followed {
+        Ok(end) => verdict(end, &begun.node),
+        Err(e) => RunResult { next: Some("backstop wait".to_owned()), ..result(Exit::ContactLost, e.to_string()) },
+    };
+    let (node, fleet, cycle) = (Some(begun.node), Some(begun.fleet), Some(begun.cycle));
+    Ok(conclude(ctx, args.json, &RunResult { node, fleet, cycle, attached: begun.attached, ..end }))
+}
+
+/// The caller's own question, before anything is asked of the agent. `None` = go on.
+async fn only_if(cmd: &str) -> anyhow::Result<Option<RunResult>> {
+    let stdout = std::io::stderr().as_fd().try_clone_to_owned().context("cannot duplicate stderr")?;
+    let mut shell = tokio::process::Command::new("sh");
+    // What it prints is for people: stdout may be promised to --json.
+    shell.arg("-c").arg(cmd).stdin(Stdio::null()).stdout(stdout);
+    let status = shell.status().await.context("cannot run sh for --only-if")?;
+    let not = |exit, message: String| Some(RunResult { changed: Some(false), ..result(exit, message) });
+    Ok(match status.code() {
+        Some(0) => None,
+        Some(1) => not(Exit::Done, "nothing to do: --only-if ended with 1".to_owned()),
+        Some(code) => not(Exit::Guard, format!("--only-if ended with {code}: neither 0 (go on) nor 1 (nothing to do)")),
+        None => not(Exit::Guard, format!("--only-if did not end by itself: {status}")),
+    })
+}
+
+struct Started {
+    cycle: String,
+    node: String,
+    fleet: String,
+    attached: bool,
+}
+
+enum Begun {
+    Cycle(Started),
+    Not(Box<RunResult>),
+}
+
+/// Asks until there is a cycle, a refusal that stands, or no time left.
+async fn begin(
+    ctx: &mut Ctx<'_>,
+    args: &Args,
+    request: &RunRequest,
+    steps: &Steps,
+    interrupts: &mut Interrupts,
+) -> Result<Begun, ClientError> {
+    let started = ctx.clock.now();
+    let mut told = String::new();
+    let mut lost: Option<Now> = None;
+    loop {
+        let answer = tokio::select! {
+            biased;
+            () = interrupts.next() => {
+                let text = "interrupted while asking: a cycle may have begun";
+                let next = Some("backstop status".to_owned());
+                return Ok(Begun::Not(Box::new(RunResult { next, ..result(Exit::ContactLost, text) })));
+            }
+            answer = ctx.client.run(request) => answer,
+        };
+        let (refused, wait_ms) = match answer {
+            Ok(RunReply::Started { cycle, node, fleet }) => {
+                return Ok(Begun::Cycle(Started { cycle, node, fleet, attached: false }));
+            }
+            Ok(RunReply::Attached { cycle, node, fleet }) => {
+                return Ok(Begun::Cycle(Started { cycle, node, fleet, attached: true }));
+            }
+            Ok(RunReply::Refused { exit, message, verdicts, next }) => {
+                lost = None;
+                let passed = ctx.clock.now().roughly_since(&started);
+                let left = args.wait.map(|wait| wait.saturating_sub(passed)).filter(|left| *left > 0);
+                let waits = left.filter(|_| queue::passes(exit, verdicts.as_ref()));
+                let Some(left) = waits else {
+                    let gave_up = args.wait.filter(|wait| passed >= *wait);
+                    let waited = gave_up.map_or(String::new(), |wait| format!(" (waited {} for it)", span(wait)));
+                    let refusal = result(Exit::Internal, format!("{message}{waited}"));
+                    return Ok(Begun::Not(Box::new(RunResult {
+                        exit,
+                        verdicts,
+                        next,
+                        changed: Some(false),
+                        ..refusal
+                    })));
+                };
+                if told != message {
+                    steps.note(ctx, "waiting", &format!("{message}; for up to {}", span(left)));
+                    told.clone_from(&message);
+                }
+                ((exit, message), queue::wait_ms(jitter()).min(left))
+            }
+            // The request may have arrived, or would be welcome in a moment: it starts one cycle however often it is sent.
+            Err(e)
+                if e.passes()
+                    && (lost.is_some() || args.wait.is_some() || !matches!(e, ClientError::NoAgent { .. })) =>
+            {
+                let now = ctx.clock.now();
+                let since = lost.get_or_insert_with(|| now.clone());
+                if now.roughly_since(since) >= CONTACT_MS {
+                    return Err(e);
+                }
+                let text = format!("{e}; trying again");
+                if told != text {
+                    steps.note(ctx, "contact", &text);
+                    told = text;
+                }
+                ((Exit::NoAgent.code(), e.to_string()), AGAIN_MS)
+            }
+            Err(e) => return Err(e),
+        };
+        if interrupts.sleep(&ctx.clock, wait_ms).await {
+            let (exit, message) = refused;
+            let text = format!("interrupted while waiting; nothing was started ({message})");
+            return Ok(Begun::Not(Box::new(RunResult { exit, changed: Some(false), ..result(Exit::Internal, text) })));
+        }
+    }
+}
+
+/// What following says, as a result.
+pub(super) fn verdict(end: Follow, node: &str) -> RunResult {
+    let explain = Some(format!("backstop explain {node}"));
+    let wait = Some("backstop wait".to_owned());
+    let goes_on = |next, exit, text: &str| RunResult { next, ..result(exit, text) };
+    match end {
+        Follow::Ended(ended) => of_ended(&ended, node),
+        Follow::Late => goes_on(
+            explain,
+            Exit::FailedOut,
+            "the node is OUT of service beyond its time; the agent goes on trying, and registers it once it passes",
+        ),
+        Follow::PastClaim => {
+            goes_on(wait, Exit::Done, "the slot is acknowledged; the cycle goes on without this command")
+        }
+        Follow::TimeOver => goes_on(wait, Exit::ContactLost, "the time of this wait is over; the cycle goes on"),
+        Follow::Interrupted => goes_on(wait, Exit::ContactLost, "detached; the cycle goes on"),
+        Follow::ContactLost(e) => {
+            let text = format!("contact lost for {}; the cycle goes on when the agent does ({e})", span(CONTACT_MS));
+            goes_on(Some("systemctl status backstop".to_owned()), Exit::ContactLost, &text)
+        }
+        Follow::Unknown => goes_on(
+            Some("backstop history".to_owned()),
+            Exit::ContactLost,
+            "the agent does not know this cycle any more: its verdict is not known here",
+        ),
+    }
+}
+
+/// How a cycle ended, as a result.
+pub(super) fn of_ended(ended: &Ended, node: &str) -> RunResult {
+    let next = match (&ended.latch, ended.exit) {
+        (Some(latch), _) => {
+            Some(format!("backstop explain {node}; then backstop latch clear {latch} --reason \"...\""))
+        }
+        (None, Exit::Done) => None,
+        (None, _) => Some(format!("backstop explain {node}")),
+    };
+    RunResult {
+        node: Some(node.to_owned()),
+        cycle: Some(ended.cycle.to_string()),
+        changed: Some(ended.verdict.is_some() || ended.out_ms > 0),
+        next,
+        ended: Some(ended.clone()),
+        ..result(ended.exit, &*ended.message)
+    }
+}
+
+/// Prints the end and gives its exit code.
+pub(super) fn conclude(ctx: &mut Ctx<'_>, json: bool, r: &RunResult) -> Exit {
+    ctx.show(json, r, lines);
+    Exit::from_code(r.exit).unwrap_or(Exit::Internal)
+}
+
+/// `DONE, back in service.  7m59s out of service                                     exit 0`
+pub(super) fn lines(r: &RunResult) -> Vec<String> {
+    let exit = Exit::from_code(r.exit).unwrap_or(Exit::Internal);
+    let word = match (exit, &r.ended, r.changed) {
+        (Exit::Done, Some(_), _) => "DONE, back in service.",
+        (Exit::Done, None, Some(false)) => "changed: false.",
+        (Exit::Done, None, _) => "DETACHED.",
+        (Exit::FailedBack | Exit::NotRebooted | Exit::StateUnreadable, ..) => "FAILED, back in service.",
+        (Exit::FailedOut, ..) => "OUT.",
+        (Exit::EndedEarly, ..) => "ENDED EARLY, back in service.",
+        (Exit::ContactLost, ..) => "NO VERDICT.",
+        (_, Some(e), _) if e.out_ms > 0 => "ENDED EARLY, back in service.",
+        (Exit::Internal, ..) => "FAULT.",
+        _ => "REFUSED, nothing was changed.",
+    };
+    let text = match &r.ended {
+        Some(e) if exit == Exit::Done => format!("{word}  {} out of service", span(e.out_ms)),
+        Some(e) if e.out_ms > 0 => format!("{word}  {} out of service: {}", span(e.out_ms), r.message),
+        _ => format!("{word}  {}", r.message),
+    };
+    let mut lines = vec![with_tail(&text, &format!("exit {}", r.exit), 79)];
+    if let Some(verdicts) = &r.verdicts {
+        lines.extend(check::guard_lines(verdicts, false));
+    }
+    lines.extend(r.next.iter().map(|next| labelled("Next", next)));
+    lines
+}
