@@ -21,12 +21,12 @@ pub(super) fn run(_args: &Args, out: &mut Out) -> anyhow::Result<Exit> {
     Ok(Exit::Internal)
 }
 
-#[expect(clippy::unnecessary_wraps, reason = "a placeholder")]
 /// A client node of a rehearsal, as a process of its own.
 ///
 /// # Errors
 /// A fault of the rehearsal itself.
-pub(super) fn node(_args: &Args, out: &mut Out) -> anyhow::Result<Exit> {
-    out.complain("the rehearsal is not built yet");
-    Ok(Exit::Internal)
+pub(super) fn node(args: &Args, _out: &mut Out) -> anyhow::Result<Exit> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(crate::rehearse::node::run_node_args(args.args.clone()))?;
+    Ok(Exit::Done)
 }

@@ -7,10 +7,12 @@
 
 pub mod data_plane;
 pub mod elbv2;
+pub mod fleet;
 pub mod http;
 pub mod node;
 pub mod pace;
 pub mod receiver;
 pub mod shapes;
+pub mod stand_in;
 pub mod timeline;
 pub mod traffic;

@@ -2,8 +2,10 @@
 //! way that nobody was told about, then open but not joined, then joined.
 
 mod answers;
+mod args;
 
 pub use answers::{Colour, NodeFacts, PeerFacts, View};
+pub use args::{parse, run_node_args, to_args};
 
 use super::http::{self, Answer, End, Request, Server, Service};
 use super::pace::{self, Task};
