@@ -460,7 +460,7 @@ impl<W: World> Agent<W> {
         match outcome {
             Outcome::Acked(_) => tracing::info!(?op, "an entry of this instance that no cycle explains was removed"),
             Outcome::Refused(_) | Outcome::Unanswered(_) => {
-                tracing::warn!(?outcome, "an entry of this instance could not be removed")
+                tracing::warn!(?outcome, "an entry of this instance could not be removed");
             }
         }
     }
@@ -482,6 +482,18 @@ pub fn next_for(exit: Exit, node: &str) -> Option<String> {
         Exit::SlotHeld | Exit::PeersNotSettled | Exit::BelowMinimum => Some("backstop status".to_owned()),
         Exit::Paused => Some("backstop unpause --reason \"...\"   (or: backstop rejoin)".to_owned()),
         Exit::Done => None,
-        _ => Some(format!("backstop explain {node}")),
+        Exit::Internal
+        | Exit::Usage
+        | Exit::Unreachable
+        | Exit::Rate
+        | Exit::NoAgent
+        | Exit::Guard
+        | Exit::Busy
+        | Exit::FailedBack
+        | Exit::FailedOut
+        | Exit::NotRebooted
+        | Exit::EndedEarly
+        | Exit::StateUnreadable
+        | Exit::ContactLost => Some(format!("backstop explain {node}")),
     }
 }

@@ -106,7 +106,7 @@ fn text(page: &Page, c: &Context, summary: &str) -> String {
         vec![format!("[{}] {summary}", if page.severity == Severity::Critical { "CRITICAL" } else { "WARNING" })];
     let mut line = |label: &str, value: String| lines.push(format!("{label:<9}{value}"));
     line("Traffic", traffic(c));
-    let since = page.out_since.as_ref().map(|s| s.wall_ms).unwrap_or(page.raised.wall_ms);
+    let since = page.out_since.as_ref().map_or(page.raised.wall_ms, |s| s.wall_ms);
     let ago = span(c.now_ms.saturating_sub(since));
     let mut where_ = vec![format!("{} ({ago})", rfc3339(since))];
     where_.extend(page.stage.map(|s| format!("stage {s}")));

@@ -133,7 +133,7 @@ async fn run(args: Files) -> anyhow::Result<Exit> {
     if chosen.problem.is_none() {
         keep_good(&disk, &chosen.bytes);
     }
-    serve(args, host, chosen, Started { clock, disk, identity, server, stop }).await
+    Box::pin(serve(args, host, chosen, Started { clock, disk, identity, server, stop })).await
 }
 
 struct Started {
@@ -150,7 +150,7 @@ async fn serve(args: Files, host: String, chosen: Chosen, s: Started) -> anyhow:
     let roles = Roles::named(&roles.read_group, roles.act_group.as_deref(), roles.admin_group.as_deref());
     let instance = crate::core::ids::InstanceId(s.identity.instance_id.clone());
     let (journal, found) = Journal::open(&s.disk, &instance);
-    let view = NodeView { durable: journal.now().clone(), seen: Default::default(), unstored: None };
+    let view = NodeView { durable: journal.now().clone(), seen: crate::core::cycle::Seen::default(), unstored: None };
     let parts = parts(chosen, &s.identity).await?;
     let shared = Arc::new(Shared::<SystemWorld>::new(parts, s.identity, s.clock.clone(), s.disk, view));
     let (send, queue) = mpsc::channel(QUEUE_MAX);
