@@ -20,8 +20,10 @@ pub fn durable(d: &Durable) -> Result<(), Broken> {
     rule(c.plan.instance == d.instance, "a cycle is of the instance whose state it is in")?;
     rule(!c.plan.targets.is_empty(), "the list of targets is written down before anything leaves")?;
     rule(c.plan.targets.len() <= GROUPS_MAX, "no more groups than a cycle can handle")?;
+    // A claim that turned round on a full disk is on the way back without having left.
+    let stayed = c.early.is_some() && at.homeward();
     rule(
-        at == StageName::Claim || at == StageName::Release || c.out_since.is_some(),
+        at == StageName::Claim || at == StageName::Release || c.out_since.is_some() || stayed,
         "from deregister to settle the node may be out, and since when is known",
     )?;
     rule(
