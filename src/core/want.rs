@@ -146,11 +146,8 @@ fn reboot(c: &Cycle, v: &Seen, now: &Now, same_boot: bool, asked: u8) -> Want {
 }
 
 fn register(c: &Cycle, v: &Seen) -> Effect {
-    if v.own.is_empty() {
-        return Effect::ReadOwn;
-    }
-    let missing = |g: &usize| !v.own.get(*g).is_some_and(|o| o.registered()) && !bit(v.called, *g);
-    (0..groups(c)).find(missing).map_or(Effect::ReadOwn, Effect::Register)
+    // The call before the read: one that lags may still show the target as it was before it left.
+    (0..groups(c)).find(|g| !bit(v.called, *g)).map_or(Effect::ReadOwn, Effect::Register)
 }
 
 fn release(c: &Cycle, now: &Now) -> Op {

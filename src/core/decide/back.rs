@@ -107,16 +107,17 @@ impl Turn<'_> {
     fn register(&mut self, e: &Event) {
         match e {
             Event::Own(own, fault) => {
-                let asked = self.v.called != 0;
+                let (asked, tries) = (self.v.fault.clone(), self.v.tries);
                 self.note_own(own, fault.as_ref());
                 if own.iter().all(|o| o.registered()) {
                     return self.go(Stage::Settle);
                 }
-                let missing = own.iter().enumerate().filter(|(_, o)| !o.registered());
-                self.v.called = missing.fold(self.v.called, |bits, (g, _)| want::without_bit(bits, g));
-                if !asked {
-                    self.v.next_at = None; // unknown or not: open towards service, at once
+                if self.v.fault.is_none() {
+                    (self.v.fault, self.v.tries) = (asked, tries); // why a group does not list it, for page and pace
                 }
+                let missing = own.iter().enumerate().filter(|(_, o)| !o.registered());
+                // Unknown or not: open towards service.
+                self.v.called = missing.fold(self.v.called, |bits, (g, _)| want::without_bit(bits, g));
             }
             Event::Called(group, result) => {
                 self.v.called = want::with_bit(self.v.called, *group);
