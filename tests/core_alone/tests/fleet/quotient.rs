@@ -7,7 +7,8 @@
 //! by `want` or `decide` (whether a failure paged is checked in the step itself). `model.rs` does not believe this: it
 //! walks long random histories with whole values and with these, side by side.
 use super::names::{ACK_MAX_AGE_MS, Clock, Names, cycle_of, what_of};
-use backstop_core_alone::cycle::{Cycle, Durable, Failure, FailureClass, Seen, Stage, StageName};
+use backstop_core_alone::cycle::{Cycle, Durable, Early, Failure, FailureClass, Seen, Stage, StageName};
+use backstop_core_alone::exit::Exit;
 use backstop_core_alone::job::Verdict;
 use backstop_core_alone::plan::Kind;
 use backstop_core_alone::rules::Mutant;
@@ -72,10 +73,15 @@ impl Quotient<'_> {
             verdict,
             kill_job: c.kill_job,
             failure: c.failure.as_ref().map(|f| self.failure(f)),
-            early: None,
+            // Only whether a cycle turned round before it left: an invariant reads it.
+            early: c.early.as_ref().filter(|_| c.out_since.is_none()).map(|_| Early {
+                exit: Exit::EndedEarly,
+                message: self.names.empty.clone(),
+            }),
             late: None,
             refused_paged: false,
             skip_check: c.skip_check.as_ref().map(|_| self.names.empty.clone()),
+            hold: c.hold.clone(),
             stage,
             plan,
         }
@@ -119,7 +125,6 @@ impl Quotient<'_> {
             fault: None,
             auth_since: None,
             tried: v.tried,
-            hold: v.hold.clone(),
             latched: v.latched,
             doubt: v.doubt && (at == S::Claim || by_read),
             refusal: None,

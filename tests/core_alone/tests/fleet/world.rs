@@ -290,10 +290,8 @@ impl Fleet {
         (n.ram, n.clock) = (Some(next.ram), next.clock);
         if let (Some(disk), false) = (next.stored, late) {
             n.disk = disk; // under `EffectBeforePersist` the commit is a later step, `Persist`
-            if disk.failed && disk.cycle != 0 {
-                n.failed |= cycle_bit(disk.cycle);
-            }
         }
+        self.note_failure(w, i);
         match next.broke {
             None => {}
             Some(Broke::Invariant) => w.broke(Bad::Invariant, true),
@@ -482,12 +480,19 @@ impl Fleet {
                 let Persist(i) = act else { return None };
                 let n = &mut w.node[i];
                 n.disk = n.ram?.disk;
-                if n.disk.failed && n.disk.cycle != 0 {
-                    n.failed |= cycle_bit(n.disk.cycle);
-                }
+                self.note_failure(w, i);
             }
         }
         Some(())
+    }
+
+    /// A stored failure counts while its slot is in the record. Where a hold took the slot's place before the cycle
+    /// failed, the record says "held"; then it counts from its acknowledged latch on, as one known only in memory does.
+    fn note_failure(&self, w: &mut World, i: usize) {
+        let disk = w.node[i].disk;
+        if disk.failed && disk.cycle != 0 && (w.rec.sheet.slot[i] == disk.cycle || self.f.recovery) {
+            w.node[i].failed |= cycle_bit(disk.cycle);
+        }
     }
 
     fn down(&self, w: &mut World, i: usize) {
