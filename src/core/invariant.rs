@@ -47,7 +47,6 @@ pub fn durable(d: &Durable) -> Result<(), Broken> {
 /// What holds of every record.
 pub fn record(r: &Record) -> Result<(), Broken> {
     let rule = |holds: bool, name: &'static str| if holds { Ok(()) } else { Err(Broken(name)) };
-    rule(r.slots.keys().all(|i| !r.holds.contains_key(i)), "no instance has both a slot and a hold")?;
     rule(r.slots.keys().all(|i| !r.retired.contains_key(i)), "a retired instance has no slot")?;
     rule(r.finished.len() <= super::record::FINISHED_MAX, "finished cycles are bounded")
 }

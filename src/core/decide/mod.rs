@@ -109,7 +109,7 @@ impl Turn<'_> {
             StageName::Drain => self.drain(e),
             StageName::Patch => self.patch(e),
             StageName::Reboot => self.reboot(e),
-            StageName::Held => {}
+            StageName::Held => self.held(e),
             StageName::Check | StageName::Register | StageName::Settle => self.homeward(e),
             StageName::Release => self.release(e),
         }
@@ -187,7 +187,8 @@ impl Turn<'_> {
             }
             StageName::Held => self.go(Stage::Check),
             StageName::Check | StageName::Register | StageName::Settle => {
-                (self.v.next_at, self.v.tries) = (None, 0);
+                // Back as soon as it can: a hold that is not acknowledged yet is called off.
+                (self.v.next_at, self.v.tries, self.c.hold) = (None, 0, None);
             }
             StageName::Release => {}
         }

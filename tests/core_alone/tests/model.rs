@@ -86,14 +86,36 @@ fn shortest(f: Config, rule: &'static str) -> Option<Vec<Act>> {
 
 #[test]
 fn scratch() {
-    let f = Config { faults: 1, verbs: 1, ..base(1, 1) };
-    for rule in ["stored states", "outward", "4 latch: a failure whose"] {
-        let path = shortest(f, rule);
-        println!("{rule}: {path:?}");
-        if let Some(path) = path {
-            let m = Fleet::new(f);
-            let mut w = m.init();
-            for a in path { w = m.step(&w, a).unwrap(); println!("{a:?}: {:?} {:?} {:?} {:?}", w.node[0].disk.stage, w.node[0].ram.map(|r| (r.disk.stage, r.todo)), w.rec, w.bad); }
+    explain(Config { faults: 2, verbs: 1, ..base(1, 1) });
+    explain(Config { faults: 0, verbs: 1, ..base(2, 1) });
+}
+
+fn explain(f: Config) {
+    let fleet = Fleet::new(f);
+    let c = fleet.clone().checker().threads(2).spawn_bfs().join();
+    println!("{} states", c.unique_state_count());
+    for p in fleet.properties() {
+        let found = c.discovery(p.name);
+        match (p.expectation.clone(), found) {
+            (Expectation::Always, Some(_)) => {
+                let path = shortest(f, p.name);
+                println!("[{}] {path:?}", p.name);
+                let m = Fleet::new(f);
+                let mut w = m.init();
+                for a in path.unwrap_or_default() {
+                    w = m.step(&w, a).unwrap();
+                    print!("  {a:?}:");
+                    for n in w.node.iter().take(f.n) { print!(" {:?} {:?} {:?}", n.disk.stage, n.ram.map(|r| (r.disk.stage, r.todo.name())), &n.target[..f.groups]); }
+                    println!(" {:?} {:?}", w.rec, w.bad);
+                }
+                if p.name.starts_with("2 way back: once") {
+                    let e = m.end(&w);
+                    for n in e.node.iter().take(f.n) { println!(" END {:?} {:?} {:?}", n.disk.stage, n.ram.map(|r| (r.disk.stage, r.todo.name())), &n.target[..f.groups]); }
+                    println!("{:?}", e.rec);
+                }
+            }
+            (Expectation::Sometimes, None) => println!("[{}] is never reached", p.name),
+            _ => {}
         }
     }
 }

@@ -99,7 +99,7 @@ impl Quotient<'_> {
         let at = c.stage.name();
         let one_of = |stages: &[StageName]| stages.contains(&at);
         let by_read = c.plan.rules.is(Mutant::ClaimByRead);
-        let young = |acked: &&Now| at == S::Claim || self.now.since(acked).is_some_and(|ms| ms <= ACK_MAX_AGE_MS);
+        let young = |acked: &&Now| at == S::Claim || at == S::Held || self.now.since(acked).is_some_and(|ms| ms <= ACK_MAX_AGE_MS);
         let no_row = one_of(&[S::Drain, S::Patch, S::Reboot]) && v.no_row.iter().any(|n| *n > 0);
         Seen {
             acked_at: v.acked_at.as_ref().filter(young).map(|_| self.here()),
@@ -107,7 +107,7 @@ impl Quotient<'_> {
             floor: v.floor && at == S::Deregister,
             guards: v.guards,
             called: v.called,
-            own: if at == S::Register { v.own.clone() } else { Vec::new() },
+            own: if at == S::Register || c.hold.is_some() { v.own.clone() } else { Vec::new() },
             no_row: if no_row { v.no_row.iter().map(|n| (*n).min(2)).collect() } else { Vec::new() },
             again: v.again.min(2),
             gone: v.gone,

@@ -84,7 +84,7 @@ fn always() -> Vec<P> {
         P::always("ghost slot: a live holder remembers its cycle", |m, w| {
             nodes(m, w).all(|(i, n)| {
                 let slot = w.rec.sheet.slot[i];
-                slot == 0 || !n.alive || n.disk.cycle == slot
+                slot == 0 || !n.alive || n.disk.remembers == slot
             })
         }),
         P::always("2 way back: once faults end all are home, slots and holds free", |m, w| {

@@ -27,6 +27,8 @@ pub struct Stored {
     /// Number of a cycle that can leave something in the record; 0 = none.
     pub cycle: u8,
     pub failed: bool,
+    /// Number of the cycle under way, whatever it is for.
+    pub remembers: u8,
 }
 pub type Disk = Handle<Stored>;
 
@@ -98,6 +100,29 @@ pub enum Todo {
     KillJob,
     Reboot,
     Check,
+}
+
+impl Todo {
+    pub fn name(self) -> &'static str {
+        match self {
+            Todo::Write(w) => Effect::Record(w.op.clone()).label(),
+            Todo::Nothing => "nothing",
+            Todo::Tick => "tick",
+            Todo::Wait => "wait",
+            Todo::ReadRecord => "read-record",
+            Todo::ReadGuards => "read-guards",
+            Todo::ReadFleet => "read-fleet",
+            Todo::ReadOwn => "read-own",
+            Todo::Deregister(_) => "deregister",
+            Todo::Register(_) => "register",
+            Todo::Count => "count",
+            Todo::AskJob => "ask-job",
+            Todo::StartJob => "start-job",
+            Todo::KillJob => "kill-job",
+            Todo::Reboot => "reboot",
+            Todo::Check => "check",
+        }
+    }
 }
 
 /// A target as it really is in one group.
@@ -214,6 +239,7 @@ impl Tables {
         self.stored.get(d, |d| Stored {
             stage: d.stage(),
             cycle: number_of(d),
+            remembers: d.cycle.as_ref().map_or(0, |c| cycle_of(&c.plan.id).1),
             failed: d.cycle.as_ref().is_some_and(|c| c.failure.is_some()),
             d: d.clone(),
         })

@@ -486,11 +486,10 @@ impl Fleet {
         Some(())
     }
 
-    /// A stored failure counts while its slot is in the record. Where a hold took the slot's place before the cycle
-    /// failed, the record says "held"; then it counts from its acknowledged latch on, as one known only in memory does.
+    /// A failure counts as soon as it is stored; one that is known only in memory from its acknowledged latch on.
     fn note_failure(&self, w: &mut World, i: usize) {
         let disk = w.node[i].disk;
-        if disk.failed && disk.cycle != 0 && (w.rec.sheet.slot[i] == disk.cycle || self.f.recovery) {
+        if disk.failed && disk.cycle != 0 {
             w.node[i].failed |= cycle_bit(disk.cycle);
         }
     }
