@@ -86,8 +86,11 @@ fn shortest(f: Config, rule: &'static str) -> Option<Vec<Act>> {
 
 #[test]
 fn scratch() {
-    explain(Config { faults: 2, verbs: 1, ..base(1, 1) });
-    explain(Config { faults: 0, verbs: 1, ..base(2, 1) });
+    explain(Config { faults: 0, verbs: 1, kinds: Faults::MORE, ..base(2, 1) });
+    explain(Config { faults: 2, verbs: 1, kinds: Faults::MORE, reboot: true, ..base(1, 1) });
+    explain(Config { faults: 1, verbs: 1, groups: 2, kinds: Faults::MORE, ..base(1, 1) });
+    explain(Config { faults: 1, verbs: 1, dwells: true, silent: true, kinds: Faults::MORE, ..base(2, 1) });
+    explain(Config { faults: 1, verbs: 1, recovery: true, kinds: Faults::MORE, ..base(2, 1) });
 }
 
 fn explain(f: Config) {

@@ -39,10 +39,11 @@ impl Fleet {
         let nobody = self.init();
         for (i, n) in w.node.iter_mut().enumerate() {
             (n.sick, n.full, n.before, n.started) = (false, alone.is_some(), n.target, 0);
-            (n.left, n.away, n.excused, n.foreign, n.restarted) = (false, false, false, false, false);
+            (n.left, n.away, n.excused, n.foreign, n.restarted, n.looked) = Default::default();
             (n.failed, n.cleared) = (0, 0);
             if alone.is_some_and(|a| a != i) {
-                *n = Node { target: [Lb::Out; GROUPS], before: [Lb::Out; GROUPS], ..nobody.node[i] };
+                let target = if self.f.silent { n.target } else { [Lb::Out; GROUPS] };
+                *n = Node { target, before: target, ..nobody.node[i] };
             }
         }
         if alone.is_some() {

@@ -125,7 +125,8 @@ pub struct Node {
     pub left: bool,     // this cycle called deregister
     pub away: bool,     // ... and the node was not in service since
     pub excused: bool,  // others left for an outside reason after this agent's last fleet read
-    pub foreign: bool,  // somebody else registered the target after this agent's last look at it
+    pub looked: bool,   // the agent has read its own target in this stage (kept where somebody else may register it)
+    pub foreign: bool,  // somebody else registered the target after that, or the look was a lagging one
     pub restarted: bool, // the machine did restart since `reboot` was entered
     pub failed: u8,     // cycles whose failure was recorded, a bit each
     pub cleared: u8,    // latches that a person cleared
@@ -245,6 +246,7 @@ impl Fleet {
                 left: false,
                 away: false,
                 excused: false,
+                looked: false,
                 foreign: false,
                 restarted: false,
                 failed: 0,
@@ -284,7 +286,7 @@ impl Fleet {
         let ram = self.t.ram(&d, &Default::default(), here);
         (n.disk, n.ram) = (ram.disk, Some(ram));
         (n.target, n.before) = ([Lb::Out; GROUPS], [Lb::Out; GROUPS]);
-        (n.started, n.left, n.away, n.failed) = (2, true, true, cycle_bit(2));
+        (n.started, n.left, n.away) = (2, true, true); // the failure counts from its acknowledged latch on
     }
 }
 

@@ -17,6 +17,14 @@ pub fn properties(f: &Config) -> Vec<P> {
     let mut p = always();
     if f.recovery {
         p.retain(|p| !p.name.starts_with("ghost slot")); // a state that was lost remembers nothing
+        p.push(P::always("recovery: the old slot stays until a latch is in the record", |_, w| {
+            let s = &w.rec.sheet;
+            s.slot[0] == 1 || s.latch[0].iter().any(|l| *l != LatchState::None)
+        }));
+        p.push(P::sometimes("recovery: home, latched, the old slot free", |m, w| {
+            let n = &w.node[0];
+            w.rec.sheet.slot[0] == 0 && m.serves(n) && n.alive && n.stage().is_none()
+        }));
         return p;
     }
     p.push(P::sometimes("a cycle ends well", |m, w| {
@@ -26,14 +34,7 @@ pub fn properties(f: &Config) -> Vec<P> {
     p
 }
 
-fn never(name: &'static str, bad: fn(Bad) -> bool) -> P {
-    // One function pointer per rule: closures cannot be captured here.
-    let _ = bad;
-    P::always(name, |_, _| true)
-}
-
 fn always() -> Vec<P> {
-    let _ = never;
     vec![
         P::always("1 floor: never too few in service without an outside cause", |m, w| {
             w.outside || m.healthy(w).count_ones() >= m.f.rules.minimum_during_patch
@@ -60,11 +61,10 @@ fn always() -> Vec<P> {
         P::always("4 latch: a failure whose slot is free left its latch", |m, w| {
             let never_left = |n: &Node, c| !n.left && c + 1 == usize::from(n.started);
             let s = &w.rec.sheet;
-            let lost = |i: usize| m.f.recovery && i == 0 && w.node[0].stage().is_some();
             nodes(m, w).all(|(i, n)| {
                 cycles().all(|(c, bit)| {
                     let slot = usize::from(s.slot[i]) == c + 1;
-                    n.failed & bit == 0 || slot || lost(i) || never_left(n, c) || s.latch[i][c] != LatchState::None
+                    n.failed & bit == 0 || slot || never_left(n, c) || s.latch[i][c] != LatchState::None
                 })
             })
         }),
@@ -92,7 +92,9 @@ fn always() -> Vec<P> {
         }),
         P::always("2 way back: needs neither store nor disk", |m, w| {
             nodes(m, w).all(|(i, n)| {
-                !n.alive || m.serves(n) || m.comes_home_alone(w, i)
+                // A server that leaves rows out and lists nobody else proves nothing: no idle node acts on that.
+                let others = nodes(m, w).any(|(j, o)| j != i && o.target[0] != Lb::Out);
+                !n.alive || m.serves(n) || (m.f.silent && !others) || m.comes_home_alone(w, i)
             })
         }),
     ]

@@ -177,7 +177,9 @@ impl Fleet {
                 Answer::Fleet(self.read_fleet(w, i, how, leavers), self.every_member(w))
             }
             Todo::ReadOwn => {
-                w.node[i].foreign &= how != How::Clean;
+                let n = &mut w.node[i];
+                n.looked = self.f.kinds.foreign;
+                n.foreign = n.looked && how == How::Stale && n.before != n.target;
                 Answer::Own(self.read_own(w, i, how))
             }
             Todo::Deregister(g) => {
@@ -286,6 +288,9 @@ impl Fleet {
         let n = &mut w.node[i];
         if was != Some(StageName::Reboot) && is == Some(StageName::Reboot) {
             n.restarted = false;
+        }
+        if was != is {
+            (n.looked, n.foreign) = (false, false);
         }
         (n.ram, n.clock) = (Some(next.ram), next.clock);
         if let (Some(disk), false) = (next.stored, late) {
@@ -489,13 +494,15 @@ impl Fleet {
     /// A failure counts as soon as it is stored; one that is known only in memory from its acknowledged latch on.
     fn note_failure(&self, w: &mut World, i: usize) {
         let disk = w.node[i].disk;
-        if disk.failed && disk.cycle != 0 {
+        let recovers = self.f.recovery && i == 0 && disk.cycle == 2;
+        if disk.failed && disk.cycle != 0 && !recovers {
             w.node[i].failed |= cycle_bit(disk.cycle);
         }
     }
 
     fn down(&self, w: &mut World, i: usize) {
-        (w.node[i].ram, w.node[i].excused) = (None, false);
+        let n = &mut w.node[i];
+        (n.ram, n.excused, n.looked, n.foreign) = (None, false, false, false);
     }
 
     fn restart(&self, w: &mut World, i: usize) {
@@ -566,7 +573,7 @@ impl Fleet {
                 may(matches!(w.node[i].target[g], Lb::Out | Lb::Draining) && w.node[i].alive)?;
                 spend(w)?;
                 w.node[i].becomes(g, Lb::Initial);
-                w.node[i].foreign = true;
+                w.node[i].foreign = w.node[i].looked;
             }
             _ => {
                 let Dies(i) = act else { return None };
