@@ -151,8 +151,13 @@ fn reboot(c: &Cycle, v: &Seen, now: &Now, same_boot: bool, asked: u8) -> Want {
     if v.started {
         return Want::Wait(c.deadline.due_at(now));
     }
-    let confirmed = asked > 0 && acked(c, v, now);
-    Want::Do(if confirmed { Effect::Reboot } else { confirm(c, v, false) })
+    Want::Do(if asked == 0 || !acked(c, v, now) {
+        confirm(c, v, false)
+    } else if !v.gone {
+        Effect::ReadOwn
+    } else {
+        Effect::Reboot
+    })
 }
 
 fn register(c: &Cycle, v: &Seen) -> Effect {
