@@ -42,6 +42,7 @@ impl Turn<'_> {
                 let (exit, message) = refused(refusal);
                 self.end_claim(exit, &message);
             }
+            Event::Guards(verdicts) if matches!(self.c.plan.kind, Kind::Hold(_)) => self.guards(&verdicts.for_hold()),
             Event::Guards(verdicts) => self.guards(verdicts),
             _ => {}
         }

@@ -18,9 +18,8 @@ mod rules;
 mod tables;
 mod world;
 
-pub use names::{CYCLES, Clock, What};
+pub use names::{CYCLES, Clock, HOLD, What};
 pub use tables::*;
-pub use world::*;
 
 pub const NODES: usize = 3;
 pub const GROUPS: usize = 2;
