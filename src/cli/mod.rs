@@ -62,7 +62,7 @@ enum Verb {
     #[command(disable_help_flag = true)]
     Rehearse(rehearse::Args),
     #[command(hide = true, disable_help_flag = true)]
-    RehearseNode(rehearse::Args),
+    RehearseNode(rehearse::NodeArgs),
     #[command(hide = true, disable_help_flag = true)]
     JobExec(Trailing),
 }
@@ -121,7 +121,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>, out: &mut Out) -> anyhow::R
         Verb::JobExec(job) => return Ok(crate::jobs::supervise::job_exec_args(job.args)),
         Verb::Agent(args) => agent::start(&cli.config, args)?,
         Verb::Rehearse(args) => rehearse::run(&args, out)?,
-        Verb::RehearseNode(args) => rehearse::node(&args, out)?,
+        Verb::RehearseNode(args) => rehearse::node(&args)?,
         Verb::Config(verb) => setup::config(&verb, &cli.config, out),
         Verb::Ask(verb) => {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;

@@ -287,9 +287,14 @@ impl Fleet {
         &self.record_dir
     }
 
-    /// Simulated milliseconds since the world's start, of an agent's wall clock.
-    pub const fn at_ms(&self, agent_wall_ms: u64) -> u64 {
-        agent_wall_ms.saturating_sub(self.epoch_ms)
+    /// The agents' wall clock at the world's start, in ms since 1970.
+    pub const fn epoch_ms(&self) -> u64 {
+        self.epoch_ms
+    }
+
+    /// The load balancer's API.
+    pub const fn api(&self) -> SocketAddr {
+        self.elbv2.address()
     }
 
     /// Where everything is.

@@ -193,7 +193,7 @@ impl Timeline {
 }
 
 /// `mm:ss` of simulated time, with hours where there are any.
-fn clock(at_ms: u64) -> String {
+pub(super) fn clock(at_ms: u64) -> String {
     let seconds = at_ms.div_euclid(1000);
     let (hours, minutes) = (seconds.div_euclid(3600), seconds.div_euclid(60).rem_euclid(60));
     let seconds = seconds.rem_euclid(60);

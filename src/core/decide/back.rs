@@ -20,7 +20,11 @@ impl Turn<'_> {
             Event::Acked { .. } => return self.homeward_acked(),
             Event::Unanswered(_) | Event::CasRefused(_) => {
                 // It may have landed. The way back never waits for the store.
-                if self.latch_is_due() { self.v.tried = true } else { self.c.hold = None }
+                if self.latch_is_due() {
+                    self.v.tried = true
+                } else {
+                    self.c.hold = None
+                }
                 return;
             }
             Event::Hold(hold) => {

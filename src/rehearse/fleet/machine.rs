@@ -72,6 +72,8 @@ struct State {
     agent_env: Vec<(String, String)>,
     agent_starts: u32,
     reboots: u32,
+    node_starts: u32,
+    last_start: NodeStart,
 }
 
 #[derive(Debug)]
@@ -99,6 +101,8 @@ impl Machine {
             agent_env,
             agent_starts: 0,
             reboots: 0,
+            node_starts: 0,
+            last_start: usual,
         };
         Machine(Arc::new(Inner { spec, state: Mutex::new(state) }))
     }
@@ -155,6 +159,27 @@ impl Machine {
     /// How often the machine was restarted.
     pub fn reboots(&self) -> u32 {
         self.state().reboots
+    }
+
+    /// How often its node was started, and how the last time.
+    pub fn node_starts(&self) -> (u32, NodeStart) {
+        let state = self.state();
+        (state.node_starts, state.last_start)
+    }
+
+    /// How often its agent was started.
+    pub fn agent_starts(&self) -> u32 {
+        self.state().agent_starts
+    }
+
+    /// The program that agent and node are processes of.
+    pub fn program(&self) -> &Path {
+        &self.0.spec.program
+    }
+
+    /// Its own directory in the rehearsal's.
+    pub fn dir(&self) -> &Path {
+        &self.0.spec.facts.dir
     }
 
     /// Pid of the running agent; `None`: none runs.
@@ -251,6 +276,7 @@ impl Machine {
         // The other end of its stdin is ours: it ends when we do.
         command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).kill_on_drop(true);
         state.node = Some(command.spawn()?);
+        (state.node_starts, state.last_start) = (state.node_starts.saturating_add(1), start);
         Ok(())
     }
 

@@ -1,5 +1,11 @@
 //! Every history of a small fleet, with the shipped core; and every broken rule caught.
-#![allow(missing_docs, unreachable_pub, clippy::pedantic, clippy::arithmetic_side_effects, reason = "tests of small numbers")]
+#![allow(
+    missing_docs,
+    unreachable_pub,
+    clippy::pedantic,
+    clippy::arithmetic_side_effects,
+    reason = "tests of small numbers"
+)]
 #![allow(clippy::disallowed_methods, reason = "a table of run times is printed")]
 mod fleet;
 
@@ -56,7 +62,9 @@ fn report<M: Model<State = World, Action = Act>>(c: &impl Checker<M>) {
     for p in c.model().properties() {
         let found = c.discovery(p.name);
         match (p.expectation, found) {
-            (Expectation::Always, Some(path)) => broken.push(format!("[{}] broken by {:?}", p.name, path.into_actions())),
+            (Expectation::Always, Some(path)) => {
+                broken.push(format!("[{}] broken by {:?}", p.name, path.into_actions()))
+            }
             (Expectation::Sometimes, None) => broken.push(format!("[{}] is never reached", p.name)),
             _ => {}
         }
@@ -108,12 +116,26 @@ fn explain(f: Config) {
                 for a in path.unwrap_or_default() {
                     w = m.step(&w, a).unwrap();
                     print!("  {a:?}:");
-                    for n in w.node.iter().take(f.n) { print!(" {:?} {:?} {:?}", n.disk.stage, n.ram.map(|r| (r.disk.stage, r.todo.name())), &n.target[..f.groups]); }
+                    for n in w.node.iter().take(f.n) {
+                        print!(
+                            " {:?} {:?} {:?}",
+                            n.disk.stage,
+                            n.ram.map(|r| (r.disk.stage, r.todo.name())),
+                            &n.target[..f.groups]
+                        );
+                    }
                     println!(" {:?} {:?}", w.rec, w.bad);
                 }
                 if p.name.starts_with("2 way back: once") {
                     let e = m.end(&w);
-                    for n in e.node.iter().take(f.n) { println!(" END {:?} {:?} {:?}", n.disk.stage, n.ram.map(|r| (r.disk.stage, r.todo.name())), &n.target[..f.groups]); }
+                    for n in e.node.iter().take(f.n) {
+                        println!(
+                            " END {:?} {:?} {:?}",
+                            n.disk.stage,
+                            n.ram.map(|r| (r.disk.stage, r.todo.name())),
+                            &n.target[..f.groups]
+                        );
+                    }
                     println!("{:?}", e.rec);
                 }
             }

@@ -156,7 +156,9 @@ pub enum Answer {
     Stall,
     Rejoin,
     Hold,
-    Acked { leavers: u8 },
+    Acked {
+        leavers: u8,
+    },
     Refused,
     Unanswered,
     /// The record as read, and who is in service, a bit each.
@@ -314,7 +316,9 @@ impl Tables {
 
     /// `decide`, then the commit as every driver of the core makes it, then the wait that was asked for.
     pub fn learn(&self, ram: Ram, answer: Answer, stores: bool) -> Outcome {
-        if self.whole { self.learned(ram, answer, stores) } else {
+        if self.whole {
+            self.learned(ram, answer, stores)
+        } else {
             self.decided.get((ram, answer, stores), || self.learned(ram, answer, stores))
         }
     }
@@ -489,7 +493,9 @@ impl Tables {
         };
         Sheet {
             slot: std::array::from_fn(slot),
-            latch: std::array::from_fn(|i| std::array::from_fn(|c| if i < self.f.n { latch(i, c) } else { LatchState::None })),
+            latch: std::array::from_fn(|i| {
+                std::array::from_fn(|c| if i < self.f.n { latch(i, c) } else { LatchState::None })
+            }),
             hold: std::array::from_fn(|i| r.holds.contains_key(&self.names.instance[i])),
             member: std::array::from_fn(|i| i < self.f.n && !r.retired.contains_key(&self.names.instance[i])),
         }
@@ -561,8 +567,9 @@ impl Tables {
             let (i, n) = cycle_of(c);
             names.plans[&(to[i], n, super::names::What::Patch)].id.clone()
         };
-        let latch = |l: &backstop_core_alone::record::Latch| {
-            backstop_core_alone::record::Latch { instance: name(&l.instance), ..l.clone() }
+        let latch = |l: &backstop_core_alone::record::Latch| backstop_core_alone::record::Latch {
+            instance: name(&l.instance),
+            ..l.clone()
         };
         match op {
             Op::Claim { instance, slot } => {
@@ -576,9 +583,9 @@ impl Tables {
                 instance: name(instance),
                 cycle: id(cycle),
                 latch: l.as_ref().map(latch),
-                finished: finished.as_ref().map(|f| {
-                    backstop_core_alone::record::Finished { cycle: id(&f.cycle), ..f.clone() }
-                }),
+                finished: finished
+                    .as_ref()
+                    .map(|f| backstop_core_alone::record::Finished { cycle: id(&f.cycle), ..f.clone() }),
             },
             Op::Hold { instance, hold, instead_of } => Op::Hold {
                 instance: name(instance),
