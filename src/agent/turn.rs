@@ -15,7 +15,7 @@ use crate::core::guard::{self, Verdicts};
 use crate::core::heal::{Heal, heal};
 use crate::core::page::{self, PageKind, Severity};
 use crate::core::plan::Kind;
-use crate::core::record::{Hold, Op};
+use crate::core::record::{Hold, Op, Record};
 use crate::core::target::Own;
 use crate::core::time::{Dwell, Now};
 use crate::core::want::want;
@@ -317,9 +317,9 @@ impl<W: World> Agent<W> {
         if self.journal.committed().is_none() && self.journal.retry().await.is_err() {
             return refused(Exit::Guard, "state-durable: the state directory cannot be written".to_owned(), None, None);
         }
-        let verdicts = self.guards(&parts, &kind, &overrides).await;
+        let (verdicts, record) = self.guards(&parts, &kind, &overrides).await;
         if let Some(v) = verdicts.first_refusal() {
-            let next = next_for(v.exit, &parts.config.node.name);
+            let next = next_for(v.exit, &parts.config.node.name, record.as_ref());
             let message = format!("{}: {}", v.guard, v.sentence);
             self.shared.audit.record(&json!({
                 "at": crate::alerts::text::rfc3339(self.shared.clock.now().wall_ms),
@@ -340,7 +340,13 @@ impl<W: World> Agent<W> {
         RunReply::Started { cycle, node, fleet }
     }
 
-    async fn guards(&self, parts: &Arc<Parts<W>>, kind: &Kind, overrides: &[(Arc<str>, Arc<str>)]) -> Verdicts {
+    /// The verdicts, and the record that they were read from.
+    async fn guards(
+        &self,
+        parts: &Arc<Parts<W>>,
+        kind: &Kind,
+        overrides: &[(Arc<str>, Arc<str>)],
+    ) -> (Verdicts, Option<Record>) {
         let facts = facts::gather(&self.shared, parts, None).await;
         let mut verdicts = guard::evaluate(&facts, &parts.rules(), overrides);
         match kind {
@@ -348,7 +354,7 @@ impl<W: World> Agent<W> {
             Kind::Hold(_) => verdicts.0.retain(|v| facts::of_hold(v.guard)),
             Kind::Return | Kind::Recovery => verdicts.0.clear(),
         }
-        verdicts
+        (verdicts, facts.record.ok())
     }
 
     async fn rejoin(&mut self, by: Arc<str>, reason: Arc<str>, skip_check: bool) -> Result<String, (Exit, String)> {
@@ -492,10 +498,14 @@ fn refused(exit: Exit, message: String, verdicts: Option<Verdicts>, next: Option
     RunReply::Refused { exit: exit.code(), message, verdicts, next }
 }
 
-/// The exact next command for a refusal.
-pub fn next_for(exit: Exit, node: &str) -> Option<String> {
+/// The exact next command for a refusal; `record` is the one that refused.
+pub fn next_for(exit: Exit, node: &str, record: Option<&Record>) -> Option<String> {
+    let open = || record.and_then(|r| r.open_latches().next());
     match exit {
-        Exit::Latched => Some("backstop latch list".to_owned()),
+        Exit::Latched => Some(match open() {
+            Some((id, l)) => format!("backstop explain {}; then backstop latch clear {id} --reason \"...\"", l.node),
+            None => "backstop latch list".to_owned(),
+        }),
         Exit::SlotHeld | Exit::PeersNotSettled | Exit::BelowMinimum => Some("backstop status".to_owned()),
         Exit::Paused => Some("backstop unpause --reason \"...\"   (or: backstop rejoin)".to_owned()),
         Exit::Done => None,
