@@ -85,7 +85,17 @@ fn every_kind_of_page_has_a_runbook_that_the_readme_names() {
 #[test]
 fn guards_that_have_verbs_of_their_own_or_prove_identity_cannot_be_overridden() {
     let fixed: Vec<&str> = Guard::ALL.into_iter().filter(|g| !g.overridable()).map(Guard::label).collect();
-    let named = ["no-latch", "mode", "identity", "state-durable", "fleet-record", "no-pause", "no-hold", "slot-free", "self-in-service"];
+    let named = [
+        "no-latch",
+        "mode",
+        "identity",
+        "state-durable",
+        "fleet-record",
+        "no-pause",
+        "no-hold",
+        "slot-free",
+        "self-in-service",
+    ];
     assert_eq!(fixed, named);
 }
 
@@ -104,7 +114,8 @@ fn never_names(from: &str, never: &[&str]) {
     for path in sources {
         let text = std::fs::read_to_string(&path).unwrap();
         for word in never {
-            let named = text.lines().find(|l| l.contains(&format!("crate::{word}")) && !l.trim_start().starts_with("//"));
+            let named =
+                text.lines().find(|l| l.contains(&format!("crate::{word}")) && !l.trim_start().starts_with("//"));
             assert!(named.is_none(), "{} names {word}: {}", relative(&path), named.unwrap_or_default());
         }
     }
@@ -117,7 +128,10 @@ fn arrows_point_one_way() {
     for adapter in adapters {
         never_names(adapter, &above);
     }
-    never_names("core", &["agent", "alerts", "cli", "config", "control", "elbv2", "fleet", "host", "jobs", "ports", "state"]);
+    never_names(
+        "core",
+        &["agent", "alerts", "cli", "config", "control", "elbv2", "fleet", "host", "jobs", "ports", "state"],
+    );
     never_names("state", &["agent", "cli", "rehearse", "control", "config"]);
     never_names("agent", &["cli", "rehearse", "elbv2", "jobs"]);
     never_names("control", &["agent", "cli", "rehearse"]);
@@ -135,7 +149,8 @@ fn nothing_points_outside_the_project() {
     let listed = std::process::Command::new("git").args(["ls-files"]).current_dir(root()).output().unwrap();
     let names = String::from_utf8(listed.stdout).unwrap();
     assert!(names.contains("Cargo.toml"), "git lists the project's files");
-    let words = [concat!("../", "shared"), concat!("/wo", "rk/"), concat!("/ro", "ot/."), concat!("index.cra", "tes.io")];
+    let words =
+        [concat!("../", "shared"), concat!("/wo", "rk/"), concat!("/ro", "ot/."), concat!("index.cra", "tes.io")];
     for name in names.lines().filter(|n| *n != "Cargo.lock") {
         let Ok(text) = std::fs::read_to_string(root().join(name)) else { continue };
         for word in words {

@@ -125,6 +125,11 @@ impl<W: World> Agent<W> {
     async fn quarantine(&mut self, why: &str) {
         let parts = self.shared.parts();
         let now = self.shared.clock.now();
+        if parts.config.mode == crate::config::Mode::Observe {
+            // Nothing is written to AWS, and this node took nothing out: a person hears, and that is all.
+            let message = format!("{why}; this agent observes, so nothing else is done");
+            return self.raise(PageKind::AgentFault, Severity::Critical, message.into()).await;
+        }
         loop {
             match facts::plan(&self.shared, &parts, Kind::Recovery, "backstop".into(), Vec::new()).await {
                 Ok(plan) => {
@@ -290,15 +295,17 @@ impl<W: World> Agent<W> {
                 let _ = reply.send(answer);
             }
             Request::PageAccepted(seq) => self.event(&Event::PageAccepted(seq)).await,
-            Request::Fault(kind, severity, message) => {
-                let now = self.shared.clock.now();
-                let mut durable = self.journal.now().clone();
-                let page = page::about_cycle(&durable, kind, severity, message, &now);
-                page::raise(&mut durable, page);
-                let step = Step { durable, seen: self.seen.clone() };
-                self.commit(step, &now).await;
-            }
+            Request::Fault(kind, severity, message) => self.raise(kind, severity, message).await,
         }
+    }
+
+    async fn raise(&mut self, kind: PageKind, severity: Severity, message: Arc<str>) {
+        let now = self.shared.clock.now();
+        let mut durable = self.journal.now().clone();
+        let page = page::about_cycle(&durable, kind, severity, message, &now);
+        page::raise(&mut durable, page);
+        let step = Step { durable, seen: self.seen.clone() };
+        self.commit(step, &now).await;
     }
 
     async fn begin(&mut self, kind: Kind, by: Arc<str>, overrides: Vec<(Arc<str>, Arc<str>)>) -> RunReply {
