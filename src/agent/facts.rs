@@ -65,20 +65,28 @@ pub async fn gather<W: World>(shared: &Arc<Shared<W>>, parts: &Arc<Parts<W>>, pl
             Ok(Some(name)) => Fact::No(format!("{name} is at work")),
             Err(f) => Fact::Unknown(f.to_string()),
         },
-        autoscaling: Fact::Yes("not a member of an Auto Scaling group, or EC2 health checks are stated".to_owned()),
+        autoscaling: autoscaling(parts).await,
+    }
+}
+
+/// A group with ELB health checks would terminate a node that left.
+async fn autoscaling<W: World>(parts: &Parts<W>) -> Fact {
+    match parts.host.lifecycle().await {
+        Ok(None) => Fact::Yes("in no Auto Scaling group, as far as instance metadata was asked".to_owned()),
+        Ok(Some(state)) if &*state != "InService" => Fact::No(format!("lifecycle state {state}, need InService")),
+        Ok(Some(_)) if parts.config.asg_health_check_ec2 => Fact::Yes("EC2 health checks are stated".to_owned()),
+        Ok(Some(_)) => Fact::No(
+            "in an Auto Scaling group: state asg_health_check = \"EC2\", for ELB health checks would terminate a node that left"
+                .to_owned(),
+        ),
+        Err(f) => Fact::Unknown(f.to_string()),
     }
 }
 
 /// The own node reaches its cluster, and is who the config says.
 async fn cluster<W: World>(parts: &Parts<W>, plan: Option<&Plan>) -> Result<CheckPass, Fault> {
     let settings = plan.map_or_else(|| parts.config.check_settings(), |p| p.check.clone());
-    let pass = parts.check.check(&settings).await?;
-    let want = &parts.config.elasticsearch.node_name;
-    if pass.identity.node_name != *want {
-        let message = format!("{} is node {}, expected {want}", settings.url, pass.identity.node_name);
-        return Err(Fault::new(crate::core::error::Class::Refused, message));
-    }
-    Ok(pass)
+    parts.check.check(&settings).await
 }
 
 async fn identity<W: World>(shared: &Shared<W>, parts: &Parts<W>) -> Fact {

@@ -60,10 +60,15 @@ impl<W: World> Handle<W> {
 
     fn order(&self, by: &Caller, reason: &str) -> Pause {
         let since_ms = self.shared.clock.now().wall_ms;
-        Pause { by: by.name.as_str().into(), reason: reason.into(), since_ms, extra: Default::default() }
+        Pause {
+            by: by.name.as_str().into(),
+            reason: reason.into(),
+            since_ms,
+            extra: crate::core::record::Extra::default(),
+        }
     }
 
-    fn note(&self, verb: &str, by: &Caller, what: serde_json::Value, outcome: &Done) {
+    fn note(&self, verb: &str, by: &Caller, what: &serde_json::Value, outcome: &Done) {
         let at = crate::alerts::text::rfc3339(self.shared.clock.now().wall_ms);
         self.shared.audit.record(&json!({
             "at": at, "event": verb, "by": by.name, "uid": by.uid, "what": what, "exit": outcome.exit, "outcome": outcome.message,
@@ -108,7 +113,7 @@ impl<W: World> Backend for Handle<W> {
     async fn run(&self, by: Caller, r: RunRequest) -> RunReply {
         let refuse =
             |exit: Exit, message: String| RunReply::Refused { exit: exit.code(), message, verdicts: None, next: None };
-        if r.argv.is_empty() || r.argv.iter().all(|a| a.is_empty()) {
+        if r.argv.is_empty() || r.argv.iter().all(String::is_empty) {
             return refuse(Exit::Usage, "no command: backstop run -- COMMAND …".to_owned());
         }
         let reason: Arc<str> = r.reason.clone().unwrap_or_default().into();
@@ -129,7 +134,7 @@ impl<W: World> Backend for Handle<W> {
         let overrides: Vec<(Arc<str>, Arc<str>)> =
             r.overrides.iter().map(|n| (n.as_str().into(), reason.clone())).collect();
         if !overrides.is_empty() {
-            self.note("override", &by, json!(r.overrides), &done(reason.to_string()));
+            self.note("override", &by, &json!(r.overrides), &done(reason.to_string()));
         }
         let by: Arc<str> = by.name.as_str().into();
         let begin = |reply| Request::Begin { kind: Kind::Patch(job), by, overrides, reply };
@@ -201,20 +206,18 @@ impl<W: World> Backend for Handle<W> {
                 }
             }
         });
-        match deadline.await {
-            Ok(progress) => progress,
-            Err(_) => {
-                let late = node.borrow().durable.cycle.as_ref().is_some_and(|c| c.late.is_some());
-                Progress { late, ..Progress::default() }
-            }
+        if let Ok(progress) = deadline.await {
+            return progress;
         }
+        let late = node.borrow().durable.cycle.as_ref().is_some_and(|c| c.late.is_some());
+        Progress { late, ..Progress::default() }
     }
 
     async fn rejoin(&self, by: Caller, r: RejoinRequest) -> Done {
         let (name, reason): (Arc<str>, Arc<str>) = (by.name.as_str().into(), r.reason.as_str().into());
         let skip_check = r.skip_check;
         let outcome = self.ask_verb(|reply| Request::Rejoin { by: name, reason, skip_check, reply }).await;
-        self.note("rejoin", &by, json!(r), &outcome);
+        self.note("rejoin", &by, &json!(r), &outcome);
         outcome
     }
 
@@ -226,23 +229,28 @@ impl<W: World> Backend for Handle<W> {
         let outcome = if r.all {
             self.change(Op::HoldAll(Some(order)), "self-heal is off for the whole fleet".to_owned()).await
         } else {
-            let hold = Hold { node: self.shared.node_name(), order, for_s: r.for_s, extra: Default::default() };
+            let hold = Hold {
+                node: self.shared.node_name(),
+                order,
+                for_s: r.for_s,
+                extra: crate::core::record::Extra::default(),
+            };
             self.ask_verb(|reply| Request::Hold { hold, reply }).await
         };
-        self.note("hold", &by, json!(r), &outcome);
+        self.note("hold", &by, &json!(r), &outcome);
         outcome
     }
 
     async fn pause(&self, by: Caller, r: ReasonRequest) -> Done {
         let op = Op::Pause(self.order(&by, &r.reason));
         let outcome = self.change(op, "paused: no cycle starts on any node".to_owned()).await;
-        self.note("pause", &by, json!(r), &outcome);
+        self.note("pause", &by, &json!(r), &outcome);
         outcome
     }
 
     async fn unpause(&self, by: Caller, r: ReasonRequest) -> Done {
         let outcome = self.change(Op::Unpause, "cycles may start again".to_owned()).await;
-        self.note("unpause", &by, json!(r), &outcome);
+        self.note("unpause", &by, &json!(r), &outcome);
         outcome
     }
 
@@ -281,7 +289,7 @@ impl<W: World> Backend for Handle<W> {
                 }
             },
         };
-        self.note("latch clear", &by, json!(r), &outcome);
+        self.note("latch clear", &by, &json!(r), &outcome);
         outcome
     }
 
@@ -296,7 +304,7 @@ impl<W: World> Backend for Handle<W> {
             }
             Err(CasFault::Fault(f)) => not(Exit::Unreachable, f.to_string(), None),
         };
-        self.note("init", &by, json!(r), &outcome);
+        self.note("init", &by, &json!(r), &outcome);
         outcome
     }
 

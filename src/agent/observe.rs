@@ -108,7 +108,7 @@ pub async fn write_beat<W: World>(shared: &Shared<W>, parts: &Parts<W>, beat: &m
         beat: now.wall_ms.max(*beat),
         doing: doing.into(),
         at_ms: now.wall_ms,
-        extra: Default::default(),
+        extra: BTreeMap::default(),
     };
     parts.fleet.put_member(&member).await
 }

@@ -84,7 +84,7 @@ impl Log {
         };
         let text = match b.stage.name() {
             StageName::Claim => "all guards pass; slot acknowledged".to_owned(),
-            StageName::Deregister => targets(),
+            StageName::Deregister | StageName::Register => targets(),
             StageName::Drain => {
                 format!("{} s delay of the groups; gone in every group", b.plan.delay_ms().div_ceil(1_000))
             }
@@ -92,7 +92,6 @@ impl Log {
             StageName::Reboot => "new boot id".to_owned(),
             StageName::Held => "the hold is over".to_owned(),
             StageName::Check => format!("{} passes in a row", b.plan.check.passes),
-            StageName::Register => targets(),
             StageName::Settle => format!("healthy in {} of {}", b.plan.targets.len(), b.plan.targets.len()),
             StageName::Release => "slot given back".to_owned(),
         };

@@ -72,10 +72,11 @@ fn service_of(m: &Member, seen: &Observed) -> (String, Vec<(String, String)>) {
         .targets
         .iter()
         .map(|t| {
-            let own = seen.polls.get(&t.group).map_or(Own::Unknown, |p| match p.own(&t.id, t.port) {
+            let own = seen.polls.get(&t.group).map_or(Own::Unknown, |p| {
+                let own = p.own(&t.id, t.port);
                 // A list that was read whole and does not show this member's target: not listed.
-                Own::Unknown if !p.list.is_empty() && p.named.is_none() => Own::NoRow,
-                other => other,
+                let absent = own == Own::Unknown && !p.list.is_empty() && p.named.is_none();
+                if absent { Own::NoRow } else { own }
             });
             (t.group.name().to_owned(), own)
         })
@@ -173,7 +174,7 @@ fn next<W: World>(shared: &Shared<W>, seen: &Observed) -> Option<String> {
     }
     let (record, _) = seen.record.as_ref()?;
     let (id, latch) = record.open_latches().next()?;
-    let out = record.slots.get(&latch.instance).is_some();
+    let out = record.slots.contains_key(&latch.instance);
     Some(if out {
         format!("backstop explain {}", latch.node)
     } else {

@@ -67,6 +67,9 @@ pub enum Request {
 /// Between two tries to store what is only in memory, in ms.
 const DISK_RETRY_MS: u64 = 5_000;
 
+/// Steps that a hold on the way back may take before its caller is told that it did not come about.
+const HOLD_TRIES: u32 = 20;
+
 /// The loop's own state.
 pub struct Agent<W: World> {
     shared: Arc<Shared<W>>,
@@ -122,6 +125,11 @@ impl<W: World> Agent<W> {
     async fn quarantine(&mut self, why: &str) {
         let parts = self.shared.parts();
         let now = self.shared.clock.now();
+        if parts.config.mode == crate::config::Mode::Observe {
+            // Nothing is written to AWS, and this node took nothing out: a person hears, and that is all.
+            let message = format!("{why}; this agent observes, so nothing else is done");
+            return self.raise(PageKind::AgentFault, Severity::Critical, message.into()).await;
+        }
         loop {
             match facts::plan(&self.shared, &parts, Kind::Recovery, "backstop".into(), Vec::new()).await {
                 Ok(plan) => {
@@ -287,15 +295,17 @@ impl<W: World> Agent<W> {
                 let _ = reply.send(answer);
             }
             Request::PageAccepted(seq) => self.event(&Event::PageAccepted(seq)).await,
-            Request::Fault(kind, severity, message) => {
-                let now = self.shared.clock.now();
-                let mut durable = self.journal.now().clone();
-                let page = page::about_cycle(&durable, kind, severity, message, &now);
-                page::raise(&mut durable, page);
-                let step = Step { durable, seen: self.seen.clone() };
-                self.commit(step, &now).await;
-            }
+            Request::Fault(kind, severity, message) => self.raise(kind, severity, message).await,
         }
+    }
+
+    async fn raise(&mut self, kind: PageKind, severity: Severity, message: Arc<str>) {
+        let now = self.shared.clock.now();
+        let mut durable = self.journal.now().clone();
+        let page = page::about_cycle(&durable, kind, severity, message, &now);
+        page::raise(&mut durable, page);
+        let step = Step { durable, seen: self.seen.clone() };
+        self.commit(step, &now).await;
     }
 
     async fn begin(&mut self, kind: Kind, by: Arc<str>, overrides: Vec<(Arc<str>, Arc<str>)>) -> RunReply {
@@ -394,23 +404,37 @@ impl<W: World> Agent<W> {
             return Err((Exit::Busy, message));
         }
         self.event(&Event::Hold(hold)).await;
-        if self.seen.hold.is_none() {
+        if !self.hold_pending() {
             return Err((Exit::Busy, "the node is on its way into service: hold it once it is there".to_owned()));
         }
-        // The write that puts the entry in the slot's place is the next thing that the state wants.
-        let now = self.shared.clock.now();
-        while let (true, Want::Do(effect)) = (self.seen.hold.is_some(), want(self.journal.now(), &self.seen, &now)) {
-            let Some(ready) = self.journal.ready(effect) else { break };
-            let durable = self.journal.now().clone();
-            let event = execute(&self.shared, ready, &durable).await;
-            self.event(&event).await;
+        // The read and the write that turn it into a hold are the next things that the state wants.
+        for _ in 0..HOLD_TRIES {
+            let now = self.shared.clock.now();
+            match want(self.journal.now(), &self.seen, &now) {
+                Want::Do(effect) if self.hold_pending() => {
+                    let Some(ready) = self.journal.ready(effect) else { break };
+                    let durable = self.journal.now().clone();
+                    let event = execute(&self.shared, ready, &durable).await;
+                    self.event(&event).await;
+                }
+                Want::Wait(at) if self.hold_pending() => {
+                    self.shared.clock.sleep_until(&at).await;
+                    self.event(&Event::Tick).await;
+                }
+                Want::Do(_) | Want::Wait(_) | Want::Idle => break,
+            }
         }
         if matches!(self.journal.now().cycle.as_ref().map(|c| &c.stage), Some(Stage::Held { .. })) {
             Ok("held".to_owned())
         } else {
-            self.seen.hold = None;
-            Err((Exit::Unreachable, "the fleet record did not acknowledge the hold; the node goes on home".to_owned()))
+            let why =
+                "the hold did not come about (the record did not acknowledge it, or the node is registered already)";
+            Err((Exit::Unreachable, format!("{why}; the node goes on home")))
         }
+    }
+
+    fn hold_pending(&self) -> bool {
+        self.journal.now().cycle.as_ref().is_some_and(|c| c.hold.is_some())
     }
 
     /// Reconcile's look at the own node, after each look of the observer.
@@ -466,7 +490,7 @@ impl<W: World> Agent<W> {
         match outcome {
             Outcome::Acked(_) => tracing::info!(?op, "an entry of this instance that no cycle explains was removed"),
             Outcome::Refused(_) | Outcome::Unanswered(_) => {
-                tracing::warn!(?outcome, "an entry of this instance could not be removed")
+                tracing::warn!(?outcome, "an entry of this instance could not be removed");
             }
         }
     }
@@ -492,6 +516,18 @@ pub fn next_for(exit: Exit, node: &str, record: Option<&Record>) -> Option<Strin
         Exit::SlotHeld | Exit::PeersNotSettled | Exit::BelowMinimum => Some("backstop status".to_owned()),
         Exit::Paused => Some("backstop unpause --reason \"...\"   (or: backstop rejoin)".to_owned()),
         Exit::Done => None,
-        _ => Some(format!("backstop explain {node}")),
+        Exit::Internal
+        | Exit::Usage
+        | Exit::Unreachable
+        | Exit::Rate
+        | Exit::NoAgent
+        | Exit::Guard
+        | Exit::Busy
+        | Exit::FailedBack
+        | Exit::FailedOut
+        | Exit::NotRebooted
+        | Exit::EndedEarly
+        | Exit::StateUnreadable
+        | Exit::ContactLost => Some(format!("backstop explain {node}")),
     }
 }

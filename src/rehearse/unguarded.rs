@@ -75,7 +75,9 @@ impl Automation<'_> {
         let request = Request { keep_alive: false, ..Request::get("/_cluster/health?timeout=0s") };
         match pace::within(TRY, http::once(self.machine.address(), &request)).await {
             None => Tried::Known,
-            Some(Err(e)) if matches!(e.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::TimedOut) => Tried::Known,
+            Some(Err(e)) if matches!(e.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::TimedOut) => {
+                Tried::Known
+            }
             Some(Err(e)) => Tried::Unknown(e.to_string()),
             Some(Ok(answer)) => match (answer.status, serde_json::from_slice::<serde_json::Value>(&answer.body)) {
                 (200, Ok(_)) => Tried::Ready,

@@ -360,6 +360,10 @@ impl Host for Fake {
         false
     }
 
+    async fn lifecycle(&self) -> Result<Option<Arc<str>>, Fault> {
+        Ok(None)
+    }
+
     fn package_manager(&self) -> Result<Option<String>, Fault> {
         Ok(None)
     }

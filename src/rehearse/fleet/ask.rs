@@ -43,8 +43,11 @@ pub fn patch_request(name: &str, argv: &[&str], reboot: RebootPolicy) -> RunRequ
 
 /// Waiting may change it: another node's cycle, or what it leaves for a moment.
 const fn passes(exit: u8) -> bool {
-    exit == Exit::SlotHeld.code() || exit == Exit::BelowMinimum.code() || exit == Exit::PeersNotSettled.code()
-        || exit == Exit::Unreachable.code() || exit == Exit::NoAgent.code()
+    exit == Exit::SlotHeld.code()
+        || exit == Exit::BelowMinimum.code()
+        || exit == Exit::PeersNotSettled.code()
+        || exit == Exit::Unreachable.code()
+        || exit == Exit::NoAgent.code()
 }
 
 impl Machine {
@@ -70,7 +73,11 @@ impl Machine {
     ///
     /// # Errors
     /// It is not by then; with the last status or error.
-    pub async fn wait_status(&self, bound: Duration, mut wanted: impl FnMut(&Status) -> bool) -> anyhow::Result<Status> {
+    pub async fn wait_status(
+        &self,
+        bound: Duration,
+        mut wanted: impl FnMut(&Status) -> bool,
+    ) -> anyhow::Result<Status> {
         let start = pace::now();
         loop {
             let status = self.status().await;

@@ -237,7 +237,8 @@ impl Machine {
             return Ok(());
         }
         self.write_config()?;
-        let log = std::fs::OpenOptions::new().create(true).append(true).open(self.0.spec.facts.dir.join("agent.log"))?;
+        let log =
+            std::fs::OpenOptions::new().create(true).append(true).open(self.0.spec.facts.dir.join("agent.log"))?;
         let mut state = self.state();
         if running(&mut state.agent).is_some() {
             return Ok(());

@@ -66,7 +66,8 @@ pub(super) async fn play(play: &mut Play<'_>, cycles: u32) -> anyhow::Result<Pla
         lost == 0 && u32::try_from(kills.len()) == Ok(cycles),
         format!("{} kills, {lost} not back", kills.len()),
     )];
-    let notes = vec![format!("{cleared} cycles failed, latched and were cleared by the rehearsal; a failed cycle pages.")];
+    let notes =
+        vec![format!("{cleared} cycles failed, latched and were cleared by the rehearsal; a failed cycle pages.")];
     Ok(Played { kills, promises, notes, pages: Some(cleared), ..Played::default() })
 }
 

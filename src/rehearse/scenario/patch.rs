@@ -88,8 +88,7 @@ pub(super) async fn play(play: &mut Play<'_>, incident: Option<bool>) -> anyhow:
     // A run that ends before its node is back says so; the node is waited for.
     let back = || play.fleet.in_service() == machines.len() && play.fleet.record().is_some_and(|r| r.slots.is_empty());
     pace::until(BOUND, back).await;
-    let promises =
-        if stuck { stuck_promises(play, &runs) } else { patched_promises(&runs, &machines) };
+    let promises = if stuck { stuck_promises(play, &runs) } else { patched_promises(&runs, &machines) };
     Ok(Played { runs, promises, notes, pages: Some(usize::from(stuck)), ..Played::default() })
 }
 
