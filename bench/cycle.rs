@@ -106,9 +106,9 @@ async fn instant(foreign: Option<String>) -> anyhow::Result<serde_json::Value> {
     let proxy = Server::start("127.0.0.1:0".parse()?, counter.clone()).await?;
     for (i, machine) in fleet.machines().iter().enumerate() {
         machine.terminate_agent().await;
-        let group = arn.as_ref().map_or(String::new(), |arn| {
-            format!("[[target_group]]\narn = {arn:?}\nid = \"127.0.0.{}\"\n", i + 1)
-        });
+        let group = arn
+            .as_ref()
+            .map_or(String::new(), |arn| format!("[[target_group]]\narn = {arn:?}\nid = \"127.0.0.{}\"\n", i + 1));
         let endpoint = format!("http://{}", proxy.address());
         machine.configure(&format!("{ZERO}[elbv2]\nendpoint_url = {endpoint:?}\nregister_probe = false\n{group}"));
         machine.start_agent()?;

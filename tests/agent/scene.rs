@@ -253,9 +253,7 @@ impl Scene {
             Some(slot) => meant("a slot is taken", &|c| c.plan.id == slot.cycle),
             // It was taken when the claim was acknowledged, and only `release` gives it back.
             None => {
-                let keeps = own.is_some_and(|c| {
-                    !matches!(c.stage, Stage::Claim { acked: false } | Stage::Release)
-                });
+                let keeps = own.is_some_and(|c| !matches!(c.stage, Stage::Claim { acked: false } | Stage::Release));
                 assert!(!keeps, "the slot was freed, and the disk says {d:?}");
             }
         }

@@ -35,7 +35,8 @@ pub(crate) fn credentials() -> Credentials {
 impl Server {
     /// On a free loopback port. Panics where it does not come up in a minute.
     pub(crate) async fn start(kind: Kind) -> Server {
-        let bin = PathBuf::from(std::env::var_os("BACKSTOP_PEERS").expect("BACKSTOP_PEERS names the servers' directory"));
+        let bin =
+            PathBuf::from(std::env::var_os("BACKSTOP_PEERS").expect("BACKSTOP_PEERS names the servers' directory"));
         let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
         let mut command = match kind {
             Kind::Moto => {
@@ -45,7 +46,9 @@ impl Server {
             }
             Kind::Ministack => {
                 let mut c = Command::new(bin.join("ministack"));
-                c.env("BIND_HOST", "127.0.0.1").env("GATEWAY_PORT", port.to_string()).env("MINISTACK_IMDS_V2_REQUIRED", "1");
+                c.env("BIND_HOST", "127.0.0.1")
+                    .env("GATEWAY_PORT", port.to_string())
+                    .env("MINISTACK_IMDS_V2_REQUIRED", "1");
                 c
             }
         };
@@ -105,7 +108,8 @@ impl Server {
     /// moto wants a VPC that it knows. There is no EC2 SDK here, and its query API does not check signatures.
     async fn vpc(&self) -> String {
         let body = "Action=CreateVpc&Version=2016-11-15&CidrBlock=127.0.0.0%2F16";
-        let scope = "AWS4-HMAC-SHA256 Credential=peer/20260101/eu-west-1/ec2/aws4_request, SignedHeaders=host, Signature=0";
+        let scope =
+            "AWS4-HMAC-SHA256 Credential=peer/20260101/eu-west-1/ec2/aws4_request, SignedHeaders=host, Signature=0";
         backstop::elasticsearch::install_tls();
         let client = reqwest::Client::builder().no_proxy().tls_certs_only([]).build().unwrap();
         let answer = client

@@ -117,7 +117,14 @@ fn mutants_are_caught() {
     caught(UnknownIsHealthy, "1 floor: enough others", base(2, 1), 2, 0, Faults { reads: true, outside: true, ..no });
     caught(EffectBeforePersist, "2 way back: who is away knows", base(1, 1), 1, 0, Faults { crash: true, ..no });
     caught(SettleOnlyWaits, "2 way back: once faults end", base(1, 1), 1, 0, Faults { outside: true, ..no });
-    caught(ReleaseOnlyFrees, "2 way back: needs neither", base(1, 1), 2, 0, Faults { outside: true, store: true, ..no });
+    caught(
+        ReleaseOnlyFrees,
+        "2 way back: needs neither",
+        base(1, 1),
+        2,
+        0,
+        Faults { outside: true, store: true, ..no },
+    );
     caught(FloorOncePerCycle, "1 floor: enough others", base(2, 1), 2, 0, Faults { outside: true, crash: true, ..no });
     let crash_disk = Faults { crash: true, disk: true, ..no };
     caught(ConfirmIgnoresOwnLatch, "4 latch: a failed cycle takes no", base(1, 1), 2, 0, crash_disk);

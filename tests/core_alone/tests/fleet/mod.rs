@@ -1,8 +1,8 @@
 //! The world around the shipped `want`, `decide`, `settle_commit`, `apply`, `evaluate`, `floor`, `heal` and `in_service`:
 //! agents that crash, machines that restart, a disk that fills up, a store that loses answers, load balancers that lag.
 //! One [`Act`] is one step of one party.
-use backstop_core_alone::heal::Heal;
 use backstop_core_alone::cycle::{Cycle, Durable, Failure, FailureClass, StageName};
+use backstop_core_alone::heal::Heal;
 use backstop_core_alone::record::{Op, Record};
 use backstop_core_alone::rules::{Mutant, Rules};
 use backstop_core_alone::target::Own;
@@ -122,14 +122,14 @@ pub struct Node {
     pub asked: bool, // the machine was asked to restart, and has not yet
     pub started: u8,
     // Ghosts: what really happened, for the rules alone.
-    pub left: bool,     // this cycle called deregister
-    pub away: bool,     // ... and the node was not in service since
-    pub excused: bool,  // others left for an outside reason after this agent's last fleet read
-    pub looked: bool,   // the agent has read its own target in this stage (kept where somebody else may register it)
-    pub foreign: bool,  // somebody else registered the target after that, or the look was a lagging one
+    pub left: bool,      // this cycle called deregister
+    pub away: bool,      // ... and the node was not in service since
+    pub excused: bool,   // others left for an outside reason after this agent's last fleet read
+    pub looked: bool,    // the agent has read its own target in this stage (kept where somebody else may register it)
+    pub foreign: bool,   // somebody else registered the target after that, or the look was a lagging one
     pub restarted: bool, // the machine did restart since `reboot` was entered
-    pub failed: u8,     // cycles whose failure was recorded, a bit each
-    pub cleared: u8,    // latches that a person cleared
+    pub failed: u8,      // cycles whose failure was recorded, a bit each
+    pub cleared: u8,     // latches that a person cleared
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -271,7 +271,14 @@ impl Tables {
         self.running.get(key, |(d, v, now)| {
             let wanted = want(d, v, now);
             let outward = matches!(&wanted, Want::Do(e) if e.outward());
-            Running { disk, v: v.clone(), now: now.clone(), todo: self.todo(wanted, now), outward, renamed: Default::default() }
+            Running {
+                disk,
+                v: v.clone(),
+                now: now.clone(),
+                todo: self.todo(wanted, now),
+                outward,
+                renamed: Default::default(),
+            }
         })
     }
 
@@ -493,7 +500,12 @@ impl Tables {
     fn record(&self, r: Record) -> Rec {
         assert_eq!(invariant::record(&r), Ok(()));
         let sheet = self.sheet(&r);
-        self.records.get(self.build(&sheet), |r| Shared { leavers: leavers(&self.names, r), r: r.clone(), sheet, renamed: Default::default() })
+        self.records.get(self.build(&sheet), |r| Shared {
+            leavers: leavers(&self.names, r),
+            r: r.clone(),
+            sheet,
+            renamed: Default::default(),
+        })
     }
 
     fn sheet(&self, r: &Record) -> Sheet {
