@@ -103,6 +103,7 @@ impl<W: World> Agent<W> {
             queue,
             log: Log::default(),
             out: None,
+            quarantine: None,
             stalled: None,
             status: String::new(),
             notify,
