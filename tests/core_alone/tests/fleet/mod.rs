@@ -8,6 +8,7 @@ use backstop_core_alone::rules::{Mutant, Rules};
 use backstop_core_alone::target::Own;
 use backstop_core_alone::time::Now;
 use stateright::{Model, Property};
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 pub mod home;
@@ -108,7 +109,7 @@ pub struct Fleet {
     start: World,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Node {
     pub disk: Disk,
     pub ram: Option<Ram>, // None: the agent is down
@@ -145,6 +146,35 @@ pub enum Bad {
     Invariant,
     FailedInSilence,
     PartlyHome,
+}
+
+/// In two words; clocks stand still in the quotient.
+impl Hash for Node {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let ram = self.ram.map_or(0, |r| r.number() + 1);
+        state.write_u64(u64::from(self.disk.number()) << 32 | u64::from(ram));
+        let flags = [
+            self.alive,
+            self.full,
+            self.sick,
+            self.asked,
+            self.left,
+            self.away,
+            self.excused,
+            self.looked,
+            self.foreign,
+            self.restarted,
+        ];
+        let mut bits = flags.iter().fold(1_u64, |b, f| b << 1 | u64::from(*f));
+        for t in self.target.iter().chain(&self.before) {
+            bits = bits << 2 | *t as u64;
+        }
+        bits = bits << 3 | self.job as u64;
+        for n in [self.started, self.failed, self.cleared] {
+            bits = bits << 8 | u64::from(n);
+        }
+        state.write_u64(bits);
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
