@@ -398,6 +398,8 @@ fn send(pid: u32, signal: Signal) {
 
 async fn end(child: Option<Child>, signal: Signal) -> Ended {
     let mut child = child?;
+    // Waiting would close it, which is the sign of an orphaned node.
+    let _stdin = child.stdin.take();
     if let Some(pid) = child.id() {
         send(pid, signal);
     }
