@@ -36,7 +36,7 @@ impl Fleet {
     fn stripped(&self, w: &World, alone: Option<usize>) -> World {
         let mut w = *w;
         (w.faults, w.verbs, w.outside, w.bad, w.late, w.store) = (0, 0, false, None, None, alone.is_none());
-        let nobody = self.init();
+        let nobody = &self.start;
         for (i, n) in w.node.iter_mut().enumerate() {
             (n.sick, n.full, n.before, n.started) = (false, alone.is_some(), n.target, 0);
             (n.left, n.away, n.excused, n.foreign, n.restarted, n.looked) = Default::default();
