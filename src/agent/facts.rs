@@ -48,7 +48,7 @@ pub async fn gather<W: World>(shared: &Arc<Shared<W>>, parts: &Arc<Parts<W>>, pl
         fleet: fleet.map_err(|f| format!("who is in service is unknown: {f}")),
         cycles_per_hour: parts.config.limits.cycles_per_hour,
         cycles_per_day: parts.config.limits.cycles_per_day,
-        acts: parts.acts(),
+        acts: acts(parts),
         identity: identity(shared, parts).await,
         state_durable: state_durable(shared, parts).await,
         register_allowed: register_allowed(shared, parts, plan.is_some()).await,
@@ -66,6 +66,18 @@ pub async fn gather<W: World>(shared: &Arc<Shared<W>>, parts: &Arc<Parts<W>>, pl
             Err(f) => Fact::Unknown(f.to_string()),
         },
         autoscaling: Fact::Yes("not a member of an Auto Scaling group, or EC2 health checks are stated".to_owned()),
+    }
+}
+
+/// This agent may act at all. A config that cannot be used is told apart from an agent that was told to observe.
+fn acts<W: World>(parts: &Parts<W>) -> Fact {
+    match &parts.problem {
+        Some(problem) => {
+            let first = problem.lines().next().unwrap_or_default();
+            Fact::No(format!("the config file cannot be used, and with an older one no cycle starts: {first}"))
+        }
+        None if parts.acts() => Fact::Yes("mode is act".to_owned()),
+        None => Fact::No("mode = \"observe\": this agent looks and pages, it never acts".to_owned()),
     }
 }
 

@@ -170,7 +170,7 @@ impl<W: World> Backend for Handle<W> {
             verdicts,
             exit: exit.code(),
             would_take,
-            next: next_for(exit, &parts.config.node.name),
+            next: next_for(exit, &parts),
         }
     }
 

@@ -319,7 +319,7 @@ impl<W: World> Agent<W> {
         }
         let verdicts = self.guards(&parts, &kind, &overrides).await;
         if let Some(v) = verdicts.first_refusal() {
-            let next = next_for(v.exit, &parts.config.node.name);
+            let next = next_for(v.exit, &parts);
             let message = format!("{}: {}", v.guard, v.sentence);
             self.shared.audit.record(&json!({
                 "at": crate::alerts::text::rfc3339(self.shared.clock.now().wall_ms),
@@ -493,8 +493,10 @@ fn refused(exit: Exit, message: String, verdicts: Option<Verdicts>, next: Option
 }
 
 /// The exact next command for a refusal.
-pub fn next_for(exit: Exit, node: &str) -> Option<String> {
+pub fn next_for<W: World>(exit: Exit, parts: &Parts<W>) -> Option<String> {
+    let node = &parts.config.node.name;
     match exit {
+        Exit::Paused if parts.problem.is_some() => Some("backstop config check".to_owned()),
         Exit::Latched => Some("backstop latch list".to_owned()),
         Exit::SlotHeld | Exit::PeersNotSettled | Exit::BelowMinimum => Some("backstop status".to_owned()),
         Exit::Paused => Some("backstop unpause --reason \"...\"   (or: backstop rejoin)".to_owned()),
