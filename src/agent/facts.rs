@@ -6,11 +6,9 @@ use super::supervisor::fenced;
 use crate::clock::Clock;
 use crate::config::ConnectionsLeft;
 use crate::core::error::Fault;
-use crate::core::exit::Exit;
-use crate::core::guard::{self, Fact, Facts, Guard, Verdicts};
+use crate::core::guard::{Fact, Facts, Guard};
 use crate::core::ids::CycleId;
 use crate::core::plan::{Kind, Limits, Plan};
-use crate::core::rules::Rules;
 use crate::core::settings::{BalancerKind, CheckPass, CheckSettings, NodeIdentity};
 use crate::ports::{Host, LoadBalancer, MayRegister, NodeCheck};
 use crate::state::disk::Disk;
@@ -38,23 +36,6 @@ pub fn of_hold(guard: Guard) -> bool {
     )
 }
 
-/// All guards over these facts. An agent that runs with an older config than its file says why it does not act.
-pub fn evaluate<W: World>(
-    facts: &Facts,
-    parts: &Parts<W>,
-    rules: &Rules,
-    overrides: &[(Arc<str>, Arc<str>)],
-) -> Verdicts {
-    let mut verdicts = guard::evaluate(facts, rules, overrides);
-    if parts.problem.is_some() {
-        for v in verdicts.0.iter_mut().filter(|v| v.guard == Guard::Mode) {
-            v.sentence = "the config file cannot be used (backstop config check); no cycle starts until it can".into();
-            v.exit = Exit::Guard;
-        }
-    }
-    verdicts
-}
-
 /// Reads everything anew.
 pub async fn gather<W: World>(shared: &Arc<Shared<W>>, parts: &Arc<Parts<W>>, plan: Option<&Plan>) -> Facts {
     let fleet = read_fleet(shared, parts).await;
@@ -67,7 +48,7 @@ pub async fn gather<W: World>(shared: &Arc<Shared<W>>, parts: &Arc<Parts<W>>, pl
         fleet: fleet.map_err(|f| format!("who is in service is unknown: {f}")),
         cycles_per_hour: parts.config.limits.cycles_per_hour,
         cycles_per_day: parts.config.limits.cycles_per_day,
-        acts: parts.acts(),
+        acts: acts(parts),
         identity: identity(shared, parts).await,
         state_durable: state_durable(shared, parts).await,
         register_allowed: register_allowed(shared, parts, plan.is_some()).await,
@@ -99,6 +80,18 @@ async fn autoscaling<W: World>(parts: &Parts<W>) -> Fact {
                 .to_owned(),
         ),
         Err(f) => Fact::Unknown(f.to_string()),
+    }
+}
+
+/// This agent may act at all. A config that cannot be used is told apart from an agent that was told to observe.
+fn acts<W: World>(parts: &Parts<W>) -> Fact {
+    match &parts.problem {
+        Some(problem) => {
+            let first = problem.lines().next().unwrap_or_default();
+            Fact::No(format!("the config file cannot be used, and with an older one no cycle starts: {first}"))
+        }
+        None if parts.acts() => Fact::Yes("mode is act".to_owned()),
+        None => Fact::No("mode = \"observe\": this agent looks and pages, it never acts".to_owned()),
     }
 }
 

@@ -126,6 +126,8 @@ pub struct Cache {
     pub register_proved: Option<Now>,
     /// The last page that a sink accepted: its number, and when.
     pub page_accepted: Option<(u64, Now)>,
+    /// Why the last reload changed nothing; the config in force is an older one than the file's.
+    pub reload_problem: Option<String>,
     /// Faults of the last delivery, by sink.
     pub page_faults: BTreeMap<&'static str, Fault>,
 }

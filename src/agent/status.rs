@@ -121,6 +121,9 @@ pub fn status<W: World>(shared: &Shared<W>) -> Status {
     if let (Some(c), Some(own)) = (&cycle, nodes.iter_mut().find(|n| n.own)) {
         own.doing.clone_from(&c.waiting_for);
     }
+    // Each look at the cache ends before the next one begins.
+    let last_page_accepted = shared.cache().page_accepted.as_ref().map(|(seq, at)| (*seq, at.wall_ms));
+    let reload_problem = shared.cache().reload_problem.clone();
     Status {
         v: VERSION,
         agent: env!("CARGO_PKG_VERSION").to_owned(),
@@ -139,9 +142,9 @@ pub fn status<W: World>(shared: &Shared<W>) -> Status {
         last: node.durable.last.clone(),
         record: seen.record.as_ref().map(|(r, _)| r.clone()),
         pages_waiting: node.durable.pages.clone(),
-        last_page_accepted: shared.cache().page_accepted.as_ref().map(|(seq, at)| (*seq, at.wall_ms)),
+        last_page_accepted,
         sees: sources(&seen, &now),
-        warnings: warnings(&parts, &node),
+        warnings: warnings(&parts, &node, reload_problem),
     }
 }
 
@@ -158,11 +161,12 @@ fn sources(seen: &Observed, now: &Now) -> Vec<Source> {
     ]
 }
 
-fn warnings<W: World>(parts: &Parts<W>, node: &super::shared::NodeView) -> Vec<String> {
+fn warnings<W: World>(parts: &Parts<W>, node: &super::shared::NodeView, reload: Option<String>) -> Vec<String> {
     let mut warnings = parts.warnings.clone();
     if parts.config.outside_watch == OutsideWatch::Unset && !warnings.iter().any(|w| w.contains("outside_watch")) {
         warnings.push("outside_watch is not set: nobody outside notices when this whole host is gone".to_owned());
     }
+    warnings.extend(reload.map(|why| format!("the last reload changed nothing: {why}")));
     warnings.extend(node.unstored.as_ref().map(|why| format!("the state is only in memory: {why}")));
     warnings
 }

@@ -11,7 +11,7 @@ use crate::core::decide::{Step, decide};
 use crate::core::effect::Want;
 use crate::core::event::Event;
 use crate::core::exit::Exit;
-use crate::core::guard::Verdicts;
+use crate::core::guard::{self, Verdicts};
 use crate::core::heal::{Heal, heal};
 use crate::core::page::{self, PageKind, Severity};
 use crate::core::plan::Kind;
@@ -330,7 +330,7 @@ impl<W: World> Agent<W> {
         }
         let (verdicts, record) = self.guards(&parts, &kind, &overrides).await;
         if let Some(v) = verdicts.first_refusal() {
-            let next = next_for(v.exit, &parts.config.node.name, record.as_ref());
+            let next = next_for(v.exit, &parts, record.as_ref());
             let message = format!("{}: {}", v.guard, v.sentence);
             self.shared.audit.record(&json!({
                 "at": crate::alerts::text::rfc3339(self.shared.clock.now().wall_ms),
@@ -359,7 +359,7 @@ impl<W: World> Agent<W> {
         overrides: &[(Arc<str>, Arc<str>)],
     ) -> (Verdicts, Option<Record>) {
         let facts = facts::gather(&self.shared, parts, None).await;
-        let mut verdicts = facts::evaluate(&facts, parts, &parts.rules(), overrides);
+        let mut verdicts = guard::evaluate(&facts, &parts.rules(), overrides);
         match kind {
             Kind::Patch(_) => {}
             Kind::Hold(_) => verdicts.0.retain(|v| facts::of_hold(v.guard)),
@@ -510,9 +510,11 @@ fn refused(exit: Exit, message: String, verdicts: Option<Verdicts>, next: Option
 }
 
 /// The exact next command for a refusal; `record` is the one that refused.
-pub fn next_for(exit: Exit, node: &str, record: Option<&Record>) -> Option<String> {
+pub fn next_for<W: World>(exit: Exit, parts: &Parts<W>, record: Option<&Record>) -> Option<String> {
+    let node = &parts.config.node.name;
     let open = || record.and_then(|r| r.open_latches().next());
     match exit {
+        Exit::Paused if parts.problem.is_some() => Some("backstop config check".to_owned()),
         Exit::Latched => Some(match open() {
             Some((id, l)) => format!("backstop explain {}; then backstop latch clear {id} --reason \"...\"", l.node),
             None => "backstop latch list".to_owned(),

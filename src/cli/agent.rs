@@ -304,6 +304,17 @@ fn reloader(args: Files, host: String, shared: Arc<Shared<SystemWorld>>, queue: 
 }
 
 async fn reload(args: Files, host: String, shared: Arc<Shared<SystemWorld>>, queue: mpsc::Sender<Request>) -> Done {
+    let done = read_again(args, host, &shared, queue).await;
+    shared.cache().reload_problem = (done.exit != 0).then(|| done.message.clone());
+    done
+}
+
+async fn read_again(
+    args: Files,
+    host: String,
+    shared: &Arc<Shared<SystemWorld>>,
+    queue: mpsc::Sender<Request>,
+) -> Done {
     let old = shared.parts();
     let not =
         |message: String| Done { exit: Exit::Usage.code(), message, next: Some("backstop config check".to_owned()) };

@@ -192,8 +192,8 @@ pub struct Facts {
     pub cycles_per_hour: Option<u32>,
     /// Cycles per day, or four per member.
     pub cycles_per_day: Option<u32>,
-    /// `mode = "act"`
-    pub acts: bool,
+    /// See [`Guard::Mode`].
+    pub acts: Fact,
     /// See the guard of that name.
     pub identity: Fact,
     /// See the guard of that name.
@@ -311,8 +311,7 @@ fn look(guard: Guard, facts: &Facts, rules: &Rules, overridden: bool) -> (Said, 
         Guard::PagerReachable => of_fact(&facts.pager_reachable),
         Guard::PackageManagerFree => of_fact(&facts.package_manager_free),
         Guard::Autoscaling => of_fact(&facts.autoscaling),
-        Guard::Mode if facts.acts => (Said::Pass, "mode is act".to_owned()),
-        Guard::Mode => (Said::Refused, "mode = \"observe\": this agent looks and pages, it never acts".to_owned()),
+        Guard::Mode => of_fact(&facts.acts),
         Guard::FleetRecord => match &facts.record {
             Ok(r) => (Said::Pass, format!("fleet {}, counter {}", r.fleet, r.counter)),
             Err(why) => (Said::Unknown, why.clone()),

@@ -1,6 +1,7 @@
 //! A target as the load balancer knows it, and what its states mean: who is in service, who is gone.
 
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -274,9 +275,15 @@ impl Poll {
         }
     }
 
-    /// Distinct ids that count as serving in this group.
+    /// Targets that count as serving in this group: by every row that names them. Two rows that disagree are no good news.
     pub fn in_service<'a>(&'a self) -> impl Iterator<Item = (&'a str, u16)> + 'a {
-        self.list.iter().filter(|r| r.in_service()).filter_map(|r| Some((&*r.id, r.port?)))
+        let mut targets = BTreeMap::new();
+        for row in &self.list {
+            if let Some(port) = row.port {
+                *targets.entry((&*row.id, port)).or_insert(true) &= row.in_service();
+            }
+        }
+        targets.into_iter().filter(|(_, serving)| *serving).map(|(target, _)| target)
     }
 }
 
@@ -353,6 +360,15 @@ mod tests {
         assert!(!r.in_service());
         let p = Poll { list: vec![r.clone()], named: named(vec![r]) };
         assert_eq!(p.own("i-1", 9200), Own::NotYet(TargetState::Healthy, None));
+    }
+
+    #[test]
+    fn one_target_twice_serves_only_where_both_rows_say_so() {
+        let draining = row("i-1", 9200, TargetState::Draining, Some(Reason::DeregistrationInProgress));
+        let p = Poll { list: vec![healthy("i-1"), draining.clone(), healthy("i-2"), healthy("i-2")], named: None };
+        assert_eq!(p.in_service().collect::<Vec<_>>(), [("i-2", 9200)]);
+        let p = Poll { list: vec![draining, healthy("i-1")], named: None };
+        assert_eq!(p.in_service().count(), 0);
     }
 
     #[test]

@@ -88,6 +88,18 @@ struct Inner {
     trouble: BTreeMap<Call, Trouble>,
     pages: Vec<Rendered>,
     calls: Vec<(Call, u64)>,
+    shown: [Option<Shown>; 2],
+}
+
+/// What a group says about the own target, whatever is so.
+#[derive(Clone, Debug)]
+pub struct Shown {
+    /// Rows in the whole list.
+    pub list: Vec<Row>,
+    /// By name.
+    pub named: Named,
+    /// The list shows the other targets too.
+    pub others: bool,
 }
 
 /// The world. Clones are the same one.
@@ -138,9 +150,25 @@ impl Fake {
                 trouble: BTreeMap::new(),
                 pages: Vec::new(),
                 calls: Vec::new(),
+                shown: [None, None],
             })),
             activity: Arc::default(),
         }
+    }
+
+    /// From now on the group with this index says this; `None`: what is so.
+    pub fn show(&self, group: usize, shown: Option<Shown>) {
+        self.inner().shown[group] = shown;
+    }
+
+    /// Somebody has taken the own target out of every group, without a drain.
+    pub fn take_out(&self) {
+        self.inner().own = [Place::Out; 2];
+    }
+
+    /// The job was asked for.
+    pub fn job_began(&self) -> bool {
+        self.inner().job != JobStatus::New
     }
 
     fn inner(&self) -> MutexGuard<'_, Inner> {
@@ -218,7 +246,7 @@ fn target(group: &str, id: &str) -> Target {
     Target { group: GroupArn(group.into()), id: id.into(), port: 9200 }
 }
 
-fn row(id: &str, state: TargetState, reason: Option<Reason>) -> Row {
+pub fn row(id: &str, state: TargetState, reason: Option<Reason>) -> Row {
     Row { id: id.into(), port: Some(9200), state, reason, shifted: false }
 }
 
@@ -235,6 +263,13 @@ impl LoadBalancer for Fake {
         };
         let mut list: Vec<Row> =
             (2..=3).map(|n| row(&format!("i-000000000000000{n}"), TargetState::Healthy, None)).collect();
+        if let Some(shown) = self.inner().shown[Fake::group_of(t)].clone() {
+            if !shown.others {
+                list.clear();
+            }
+            list.extend(shown.list);
+            return Ok(Poll { list, named: by_name.then_some(shown.named) });
+        }
         if place != Place::Out {
             list.push(mine.clone());
         }
@@ -488,10 +523,14 @@ impl Running {
     }
 
     pub async fn run_job(&self) -> RunReply {
-        let (reply, answer) = oneshot::channel();
         let job =
             JobSpec { name: "patch".into(), argv: vec!["patch".into()], reboots: false, reboot: RebootPolicy::Never };
-        let begin = Request::Begin { kind: Kind::Patch(job), by: "test".into(), overrides: Vec::new(), reply };
+        self.begin(Kind::Patch(job)).await
+    }
+
+    pub async fn begin(&self, kind: Kind) -> RunReply {
+        let (reply, answer) = oneshot::channel();
+        let begin = Request::Begin { kind, by: "test".into(), overrides: Vec::new(), reply };
         self.queue.send(begin).await.unwrap();
         answer.await.unwrap()
     }

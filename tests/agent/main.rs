@@ -2,8 +2,11 @@
 
 #![allow(unreachable_pub, reason = "modules of one test binary")]
 
+mod claim;
+mod config_reload;
 mod disk;
 mod fakes;
 mod kill;
 mod scene;
+mod start_states;
 mod way_back;

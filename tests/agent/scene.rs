@@ -97,8 +97,14 @@ impl Scene {
         Scene { fleet, me, arn, cycle: String::new() }
     }
 
-    fn runs_file(&self) -> PathBuf {
+    /// A line for each job that has begun.
+    pub fn runs_file(&self) -> PathBuf {
         self.me.dir().join("runs")
+    }
+
+    /// What a job reads its exit code from.
+    pub fn fifo(&self) -> PathBuf {
+        self.me.dir().join("fifo")
     }
 
     /// How often a job has begun.
@@ -108,11 +114,8 @@ impl Scene {
 
     /// Begins a cycle whose job waits until it is let go. Once this returns its claim is on the disk.
     pub async fn run(&mut self, reboot: RebootPolicy) -> &str {
-        let script = format!(
-            "echo run >> {}; read code < {}; exit $code",
-            self.runs_file().display(),
-            self.me.dir().join("fifo").display()
-        );
+        let script =
+            format!("echo run >> {}; read code < {}; exit $code", self.runs_file().display(), self.fifo().display());
         match self.me.run(&patch_request("patch", &["sh", "-c", &script], reboot)).await.unwrap() {
             RunReply::Started { cycle, .. } => self.cycle = cycle,
             other => panic!("{other:?}\n{}", self.me.agent_log()),
@@ -131,7 +134,7 @@ impl Scene {
 
     /// Lets the job go, with this exit code.
     pub async fn let_job_end(&self, code: u8) {
-        let path = self.me.dir().join("fifo");
+        let path = self.fifo();
         // Without a reader it cannot be opened so: the job is not there yet.
         let nonblocking = i32::try_from(rustix::fs::OFlags::NONBLOCK.bits()).unwrap();
         let mut fifo = None;

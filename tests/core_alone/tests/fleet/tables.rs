@@ -449,7 +449,7 @@ impl Tables {
             fleet: healthy.map(|h| self.view(h, members, &ram.now)).ok_or_else(String::new),
             cycles_per_hour: Some(1_000),
             cycles_per_day: Some(1_000),
-            acts: true,
+            acts: Fact::Yes(String::new()),
             identity: yes(),
             state_durable: yes(),
             register_allowed: yes(),
