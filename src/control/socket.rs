@@ -82,8 +82,11 @@ pub(super) fn bind(
     directory(path.parent().unwrap_or(Path::new("/")))?;
     make_room(path, replace)?;
     let listener = listen(path).map_err(|e| io("bind and listen (a path may have 107 bytes)")(e.into()))?;
-    if let Some(gid) = gid {
-        std::os::unix::fs::chown(path, None, Some(gid)).map_err(io("give it to the group of readers"))?;
+    if let Some(gid) = gid
+        && let Err(error) = std::os::unix::fs::chown(path, None, Some(gid))
+    {
+        // Fewer can connect then, which is no reason to be without an agent.
+        tracing::warn!(%error, gid, path = %path.display(), "control socket: cannot give it to the group of readers");
     }
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(SOCKET_MODE)).map_err(io("set its mode"))?;
     let meta = std::fs::symlink_metadata(path).map_err(io("look at it"))?;
