@@ -151,10 +151,9 @@ pub(super) fn unanswered(ctx: &mut Ctx<'_>, e: &ClientError, changes: bool, json
         return ctx.no_answer(e, changes, false);
     }
     let exit = e.exit(changes);
-    let next = Some(e.next());
-    let changed = (exit != Exit::ContactLost).then_some(false);
-    let over = RunResult { next, changed, ..result(exit, e.to_string()) };
-    conclude(ctx, true, &over)
+    let untouched = exit != Exit::ContactLost;
+    let over = result(exit, e.to_string());
+    conclude(ctx, true, &RunResult { changed: untouched.then_some(false), next: Some(e.next()), ..over })
 }
 
 /// What following says, as a result.
