@@ -2,6 +2,7 @@
 //!
 //! `core` is pure and decides; everything else reads the world and carries decisions out. ARCHITECTURE.md has the map.
 
+pub mod agent;
 pub mod alerts;
 pub mod causes;
 pub mod cli;
@@ -15,4 +16,6 @@ pub mod fleet;
 pub mod host;
 pub mod jobs;
 pub mod ports;
+pub mod rehearse;
 pub mod state;
+pub mod telemetry;

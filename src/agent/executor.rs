@@ -23,14 +23,11 @@ use std::sync::Arc;
 pub async fn execute<W: World>(shared: &Arc<Shared<W>>, ready: Ready, d: &Durable) -> Event {
     let Some(plan) = d.cycle.as_ref().map(|c| c.plan.clone()) else { return Event::Tick };
     let effect = ready.effect().clone();
-    crate::crash_point!("before", effect.label());
     let work = perform(shared.clone(), plan, effect.clone());
-    let event = match fenced(work).await {
+    match fenced(work).await {
         Ok(event) => event,
         Err(why) => came_to_nothing(&effect, Fault::transport(format!("{}: {why}", effect.label()))),
-    };
-    crate::crash_point!("after", effect.label());
-    event
+    }
 }
 
 /// The event of an effect that gave no answer at all.

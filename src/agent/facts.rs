@@ -27,7 +27,12 @@ const DRAIN_MAX_MS: u64 = 2 * 3_600_000;
 pub fn of_hold(guard: Guard) -> bool {
     matches!(
         guard,
-        Guard::Mode | Guard::Identity | Guard::StateDurable | Guard::FleetRecord | Guard::MinimumHealthy | Guard::RegisterAllowed
+        Guard::Mode
+            | Guard::Identity
+            | Guard::StateDurable
+            | Guard::FleetRecord
+            | Guard::MinimumHealthy
+            | Guard::RegisterAllowed
     )
 }
 
@@ -48,7 +53,9 @@ pub async fn gather<W: World>(shared: &Arc<Shared<W>>, parts: &Arc<Parts<W>>, pl
         state_durable: state_durable(shared, parts).await,
         register_allowed: register_allowed(shared, parts, plan.is_some()).await,
         cluster_reachable: match cluster {
-            Ok(pass) => Fact::Yes(format!("{} answers, cluster {}", pass.identity.node_name, pass.identity.cluster_uuid)),
+            Ok(pass) => {
+                Fact::Yes(format!("{} answers, cluster {}", pass.identity.node_name, pass.identity.cluster_uuid))
+            }
             Err(f) => Fact::Unknown(f.to_string()),
         },
         drain_fits: drain_fits(shared, parts).await,
@@ -58,20 +65,28 @@ pub async fn gather<W: World>(shared: &Arc<Shared<W>>, parts: &Arc<Parts<W>>, pl
             Ok(Some(name)) => Fact::No(format!("{name} is at work")),
             Err(f) => Fact::Unknown(f.to_string()),
         },
-        autoscaling: Fact::Yes("not a member of an Auto Scaling group, or EC2 health checks are stated".to_owned()),
+        autoscaling: autoscaling(parts).await,
+    }
+}
+
+/// A group with ELB health checks would terminate a node that left.
+async fn autoscaling<W: World>(parts: &Parts<W>) -> Fact {
+    match parts.host.lifecycle().await {
+        Ok(None) => Fact::Yes("in no Auto Scaling group, as far as instance metadata was asked".to_owned()),
+        Ok(Some(state)) if &*state != "InService" => Fact::No(format!("lifecycle state {state}, need InService")),
+        Ok(Some(_)) if parts.config.asg_health_check_ec2 => Fact::Yes("EC2 health checks are stated".to_owned()),
+        Ok(Some(_)) => Fact::No(
+            "in an Auto Scaling group: state asg_health_check = \"EC2\", for ELB health checks would terminate a node that left"
+                .to_owned(),
+        ),
+        Err(f) => Fact::Unknown(f.to_string()),
     }
 }
 
 /// The own node reaches its cluster, and is who the config says.
 async fn cluster<W: World>(parts: &Parts<W>, plan: Option<&Plan>) -> Result<CheckPass, Fault> {
     let settings = plan.map_or_else(|| parts.config.check_settings(), |p| p.check.clone());
-    let pass = parts.check.check(&settings).await?;
-    let want = &parts.config.elasticsearch.node_name;
-    if pass.identity.node_name != *want {
-        let message = format!("{} is node {}, expected {want}", settings.url, pass.identity.node_name);
-        return Err(Fault::new(crate::core::error::Class::Refused, message));
-    }
-    Ok(pass)
+    parts.check.check(&settings).await
 }
 
 async fn identity<W: World>(shared: &Shared<W>, parts: &Parts<W>) -> Fact {
@@ -94,7 +109,9 @@ async fn state_durable<W: World>(shared: &Arc<Shared<W>>, parts: &Parts<W>) -> F
     let probe = tokio::task::spawn_blocking(move || disk.probe().and_then(|()| disk.free_bytes()));
     let need = u64::from(parts.config.limits.free_disk_mib).saturating_mul(1024 * 1024);
     match fenced(probe).await {
-        Ok(Ok(Ok(free))) if free >= need => Fact::Yes(format!("{} MiB free", free.checked_div(1024 * 1024).unwrap_or(0))),
+        Ok(Ok(Ok(free))) if free >= need => {
+            Fact::Yes(format!("{} MiB free", free.checked_div(1024 * 1024).unwrap_or(0)))
+        }
         Ok(Ok(Ok(free))) => Fact::No(format!(
             "only {} MiB free in the state directory, need {} (limits.free_disk_mib)",
             free.checked_div(1024 * 1024).unwrap_or(0),
@@ -143,7 +160,11 @@ async fn drain_fits<W: World>(shared: &Shared<W>, parts: &Parts<W>) -> Fact {
         Ok(own) => {
             let longest = own.iter().map(|t| t.facts.deregistration_delay_ms).max().unwrap_or(0);
             let sentence = format!("drain {} s", longest.div_ceil(1_000));
-            if longest <= DRAIN_MAX_MS { Fact::Yes(sentence) } else { Fact::No(format!("{sentence}: longer than a cycle")) }
+            if longest <= DRAIN_MAX_MS {
+                Fact::Yes(sentence)
+            } else {
+                Fact::No(format!("{sentence}: longer than a cycle"))
+            }
         }
     }
 }

@@ -53,7 +53,8 @@ impl Log {
         if let Some(fault) = &seen.fault
             && seen.tries > 0
         {
-            self.fails = self.fails.saturating_add(u32::from(self.fault.as_ref() != Some(&fault.message) || seen.tries > 0));
+            self.fails =
+                self.fails.saturating_add(u32::from(self.fault.as_ref() != Some(&fault.message) || seen.tries > 0));
             self.fault = Some(fault.message.clone());
         }
         if let Some(c) = &after.cycle {
@@ -83,13 +84,14 @@ impl Log {
         };
         let text = match b.stage.name() {
             StageName::Claim => "all guards pass; slot acknowledged".to_owned(),
-            StageName::Deregister => targets(),
-            StageName::Drain => format!("{} s delay of the groups; gone in every group", b.plan.delay_ms().div_ceil(1_000)),
+            StageName::Deregister | StageName::Register => targets(),
+            StageName::Drain => {
+                format!("{} s delay of the groups; gone in every group", b.plan.delay_ms().div_ceil(1_000))
+            }
             StageName::Patch => a.verdict.as_ref().map_or_else(|| "no verdict".to_owned(), |v| v.result.to_string()),
             StageName::Reboot => "new boot id".to_owned(),
             StageName::Held => "the hold is over".to_owned(),
             StageName::Check => format!("{} passes in a row", b.plan.check.passes),
-            StageName::Register => targets(),
             StageName::Settle => format!("healthy in {} of {}", b.plan.targets.len(), b.plan.targets.len()),
             StageName::Release => "slot given back".to_owned(),
         };

@@ -152,7 +152,13 @@ pub struct Shared<W: World> {
 
 impl<W: World> Shared<W> {
     /// Everything empty.
-    pub fn new(parts: Parts<W>, identity: InstanceIdentity, clock: W::Clock, disk: Arc<W::Disk>, view: NodeView) -> Self {
+    pub fn new(
+        parts: Parts<W>,
+        identity: InstanceIdentity,
+        clock: W::Clock,
+        disk: Arc<W::Disk>,
+        view: NodeView,
+    ) -> Self {
         Shared {
             parts: RwLock::new(Arc::new(parts)),
             identity,

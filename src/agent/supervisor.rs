@@ -40,7 +40,12 @@ pub async fn fenced<T: Send + 'static>(work: impl Future<Output = T> + Send + 's
 }
 
 /// Keeps a task running: whenever it ends or panics, `report` hears of it and it is started again after `pause`.
-pub fn keep<F, P>(name: &'static str, make: impl Fn() -> F + Send + 'static, report: impl Fn(&'static str, String) + Send + 'static, pause: impl Fn() -> P + Send + 'static) -> Task<()>
+pub fn keep<F, P>(
+    name: &'static str,
+    make: impl Fn() -> F + Send + 'static,
+    report: impl Fn(&'static str, String) + Send + 'static,
+    pause: impl Fn() -> P + Send + 'static,
+) -> Task<()>
 where
     F: Future<Output = ()> + Send + 'static,
     P: Future<Output = ()> + Send,

@@ -64,6 +64,7 @@ pub fn render(page: &Page, c: &Context) -> Rendered {
         summary,
         text,
         raised: rfc3339(page.raised.wall_ms),
+        sent_at: rfc3339(c.now_ms),
         cycle: page.cycle.as_ref().map(ToString::to_string),
         latch: page.latch.as_ref().map(ToString::to_string),
         stage: page.stage.map(|s| s.to_string()),
@@ -106,7 +107,7 @@ fn text(page: &Page, c: &Context, summary: &str) -> String {
         vec![format!("[{}] {summary}", if page.severity == Severity::Critical { "CRITICAL" } else { "WARNING" })];
     let mut line = |label: &str, value: String| lines.push(format!("{label:<9}{value}"));
     line("Traffic", traffic(c));
-    let since = page.out_since.as_ref().map(|s| s.wall_ms).unwrap_or(page.raised.wall_ms);
+    let since = page.out_since.as_ref().map_or(page.raised.wall_ms, |s| s.wall_ms);
     let ago = span(c.now_ms.saturating_sub(since));
     let mut where_ = vec![format!("{} ({ago})", rfc3339(since))];
     where_.extend(page.stage.map(|s| format!("stage {s}")));

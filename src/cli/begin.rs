@@ -2,7 +2,7 @@
 
 use super::context::{Ctx, Interrupts, jitter};
 use super::follow::{AGAIN_MS, CONTACT_MS, Steps};
-use super::queue;
+use super::queue::{self, Queue};
 use super::run::result;
 use super::text::span;
 use crate::clock::Clock;
@@ -20,17 +20,16 @@ pub(super) struct Started {
 }
 
 /// What asking led to.
-pub(super) enum Begun {
-    /// A cycle to follow.
-    Cycle(Started),
+pub(super) enum Begun<C = Started> {
+    /// A cycle.
+    Cycle(C),
     /// None, and why.
     Not(Box<RunResult>),
 }
 
 /// What has been learnt by asking.
-struct Asking {
-    started: Now,
-    wait: Option<u64>,
+struct Asking<'q> {
+    queue: &'q Queue,
     /// The last reason that was printed.
     told: String,
     /// Why there is no cycle yet: exit code and words.
@@ -47,19 +46,18 @@ enum Then {
     AskAgainIn(u64),
 }
 
-/// Asks until there is a cycle, a refusal that stands, or no time left. `wait`: how long to queue, in ms.
+/// Asks until there is a cycle, a refusal that stands, or no time left.
 ///
 /// # Errors
 /// No answer, and nothing can have been done.
 pub(super) async fn begin(
     ctx: &mut Ctx<'_>,
-    wait: Option<u64>,
+    queue: &Queue,
     request: &RunRequest,
     steps: &Steps,
     interrupts: &mut Interrupts,
 ) -> Result<Begun, ClientError> {
-    let started = ctx.clock.now();
-    let mut asking = Asking { started, wait, told: String::new(), last: (0, String::new()), lost: None, sent: false };
+    let mut asking = Asking { queue, told: String::new(), last: (0, String::new()), lost: None, sent: false };
     loop {
         let answer = tokio::select! {
             biased;
@@ -89,7 +87,7 @@ fn not(exit: u8, message: String) -> RunResult {
     RunResult { exit, changed: Some(false), ..result(Exit::Internal, message) }
 }
 
-impl Asking {
+impl Asking<'_> {
     fn answered(&mut self, ctx: &mut Ctx<'_>, reply: RunReply, steps: &Steps) -> Then {
         // The agent knows every request that it took: this answer is about all that were sent.
         (self.lost, self.sent) = (None, false);
@@ -102,11 +100,11 @@ impl Asking {
             }
             RunReply::Refused { exit, message, verdicts, next } => (exit, message, verdicts, next),
         };
-        let passed = ctx.clock.now().roughly_since(&self.started);
-        let left = self.wait.map(|wait| wait.saturating_sub(passed)).filter(|left| *left > 0);
-        let Some(left) = left.filter(|_| queue::passes(exit, verdicts.as_ref())) else {
-            let gave_up = self.wait.filter(|wait| passed >= *wait);
-            let waited = gave_up.map_or(String::new(), |wait| format!(" (waited {} for it)", span(wait)));
+        let now = ctx.clock.now();
+        let left = self.queue.left_ms(&now).filter(|_| queue::passes(exit, verdicts.as_ref()));
+        let Some(left) = left else {
+            let waited = self.queue.over_ms(&now);
+            let waited = waited.map_or(String::new(), |ms| format!(" (waited {} for it)", span(ms)));
             let refused = RunResult { verdicts, next, ..not(exit, format!("{message}{waited}")) };
             return Then::Over(Begun::Not(Box::new(refused)));
         };
@@ -121,7 +119,7 @@ impl Asking {
     /// The request may have arrived, or would be welcome in a moment: it starts one cycle however often it is sent.
     fn unanswered(&mut self, ctx: &mut Ctx<'_>, e: ClientError, steps: &Steps) -> Result<Then, ClientError> {
         self.sent |= matches!(e, ClientError::Lost { .. } | ClientError::Strange { .. });
-        let at_once = matches!(e, ClientError::NoAgent { .. }) && self.lost.is_none() && self.wait.is_none();
+        let at_once = matches!(e, ClientError::NoAgent { .. }) && self.lost.is_none() && !self.queue.queues();
         let now = ctx.clock.now();
         let since = self.lost.get_or_insert_with(|| now.clone());
         if at_once || !e.passes() || now.roughly_since(since) >= CONTACT_MS {

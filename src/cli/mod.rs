@@ -53,7 +53,7 @@ struct Cli {
 #[derive(Subcommand, Debug)]
 enum Verb {
     /// Run the agent (what the service does)
-    Agent,
+    Agent(agent::Args),
     #[command(flatten)]
     Ask(Ask),
     /// The config file
@@ -63,7 +63,7 @@ enum Verb {
     #[command(disable_help_flag = true)]
     Rehearse(rehearse::Args),
     #[command(hide = true, disable_help_flag = true)]
-    RehearseNode(rehearse::Args),
+    RehearseNode(rehearse::NodeArgs),
     #[command(hide = true, disable_help_flag = true)]
     JobExec(Trailing),
 }
@@ -120,9 +120,9 @@ pub fn run(args: impl IntoIterator<Item = OsString>, out: &mut Out) -> anyhow::R
     let exit = match cli.verb {
         // Before any runtime and any thread: it makes a session of its own.
         Verb::JobExec(job) => return Ok(crate::jobs::supervise::job_exec_args(job.args)),
-        Verb::Agent => agent::run(&cli.config, out)?,
+        Verb::Agent(args) => agent::start(&cli.config, args)?,
         Verb::Rehearse(args) => rehearse::run(&args, out)?,
-        Verb::RehearseNode(args) => rehearse::node(&args, out)?,
+        Verb::RehearseNode(args) => rehearse::node(&args)?,
         Verb::Config(verb) => setup::config(&verb, &cli.config, out),
         Verb::Ask(verb) => {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;

@@ -59,6 +59,11 @@ impl Out {
         }
     }
 
+    /// stdout is a terminal.
+    pub(super) const fn terminal(&self) -> bool {
+        self.terminal
+    }
+
     /// The reader of stdout went away.
     pub fn closed(&self) -> bool {
         self.closed

@@ -1,10 +1,12 @@
 //! `backstop run`: ask for a cycle, follow it, and exit with its verdict.
 
-use super::begin::{Begun, begin};
+use super::begin::{Begun, Started, begin};
 use super::check;
-use super::context::{Ctx, Interrupts};
+use super::context::{Ctx, Interrupts, jitter};
 use super::follow::{CONTACT_MS, Follow, Steps, Until, follow};
+use super::queue::{self, Queue};
 use super::text::{labelled, parse_span, span, with_tail};
+use crate::clock::Clock;
 use crate::control::ask::Ask;
 use crate::control::client::ClientError;
 use crate::control::protocol::{RunRequest, RunResult, VERSION};
@@ -69,7 +71,7 @@ impl Args {
             },
             overrides: self.overrides.clone(),
             reason: self.reason.clone(),
-            request_id: uuid::Uuid::now_v7().to_string(),
+            request_id: request_id(),
         }
     }
 }
@@ -108,25 +110,60 @@ pub(super) async fn run(ctx: &mut Ctx<'_>, args: &Args) -> anyhow::Result<Exit> 
     }
     let mut interrupts = Interrupts::listen().context("cannot listen for Ctrl-C")?;
     let mut steps = Steps::new(args.json);
-    let begun = match begin(ctx, args.wait, &request, &steps, &mut interrupts).await {
-        Ok(Begun::Cycle(begun)) => begun,
+    let (begun, end) = match cycle(ctx, args, request, &mut steps, &mut interrupts).await {
+        Ok(Begun::Cycle((begun, end))) => (begun, end),
         Ok(Begun::Not(over)) => return Ok(conclude(ctx, args.json, &over)),
         Err(e) => return Ok(unanswered(ctx, &e, true, args.json)),
     };
-    let also = if begun.attached { ", which was under way already" } else { "" };
-    let head = format!(
-        "cycle {}, {}, fleet {}{also}.  Times are UTC.  Ctrl-C detaches; stop it with: backstop rejoin",
-        begun.cycle, begun.node, begun.fleet
-    );
-    steps.say(ctx, &head);
-    let until = if args.detach { Until::PastClaim } else { Until::Ended };
-    let followed = follow(ctx, &begun.cycle, until, &mut steps, &mut interrupts).await;
-    let end = match followed {
-        Ok(end) => verdict(end, &begun.node),
-        Err(e) => RunResult { next: Some("backstop wait".to_owned()), ..result(Exit::ContactLost, e.to_string()) },
-    };
     let (node, fleet, cycle) = (Some(begun.node), Some(begun.fleet), Some(begun.cycle));
     Ok(conclude(ctx, args.json, &RunResult { node, fleet, cycle, attached: begun.attached, ..end }))
+}
+
+/// One cycle and its end. Where callers on several nodes were all let in, one of them gets the slot, and those that
+/// queue go on queueing.
+async fn cycle(
+    ctx: &mut Ctx<'_>,
+    args: &Args,
+    mut request: RunRequest,
+    steps: &mut Steps,
+    interrupts: &mut Interrupts,
+) -> Result<Begun<(Started, RunResult)>, ClientError> {
+    let queue = Queue::new(ctx.clock.now(), args.wait);
+    loop {
+        let begun = match begin(ctx, &queue, &request, steps, interrupts).await? {
+            Begun::Cycle(begun) => begun,
+            Begun::Not(over) => return Ok(Begun::Not(over)),
+        };
+        let also = if begun.attached { ", which was under way already" } else { "" };
+        let head = format!(
+            "cycle {}, {}, fleet {}{also}.  Times are UTC.  Ctrl-C detaches; stop it with: backstop rejoin",
+            begun.cycle, begun.node, begun.fleet
+        );
+        steps.say(ctx, &head);
+        let until = if args.detach { Until::PastClaim } else { Until::Ended };
+        let end = match follow(ctx, &begun.cycle, until, steps, interrupts).await {
+            Ok(end) => verdict(end, &begun.node),
+            Err(e) => RunResult { next: Some("backstop wait".to_owned()), ..result(Exit::ContactLost, e.to_string()) },
+        };
+        let left = queue.left_ms(&ctx.clock.now()).filter(|_| lost_the_claim(&end));
+        let Some(left) = left else { return Ok(Begun::Cycle((begun, end))) };
+        steps.note(ctx, "waiting", &format!("{}; for up to {}", end.message, span(left)));
+        if interrupts.sleep(&ctx.clock, queue::wait_ms(jitter()).min(left)).await {
+            return Ok(Begun::Cycle((begun, end)));
+        }
+        // The other request was carried out, and is over.
+        request.request_id = request_id();
+    }
+}
+
+/// The cycle ended in its claim, nothing has changed, and time may change the answer.
+fn lost_the_claim(end: &RunResult) -> bool {
+    let nothing = end.ended.as_ref().is_some_and(|e| e.verdict.is_none() && e.out_ms == 0 && e.latch.is_none());
+    nothing && queue::passes(end.exit, None)
+}
+
+fn request_id() -> String {
+    uuid::Uuid::now_v7().to_string()
 }
 
 /// The caller's own question, before anything is asked of the agent. `None` = go on.

@@ -65,6 +65,8 @@ pub struct Cycle {
     pub refused_paged: bool,
     /// An operator said to register without the node check, and why.
     pub skip_check: Option<Arc<str>>,
+    /// An operator's hold on the way back that waits for its acknowledgement. Stored before it is written.
+    pub hold: Option<Hold>,
 }
 
 /// Stages with the data that only they need.
@@ -336,8 +338,6 @@ pub struct Seen {
     pub auth_since: Option<Now>,
     /// The latch was tried in this stage, answered or not.
     pub tried: bool,
-    /// An operator's hold that waits for its acknowledgement.
-    pub hold: Option<Hold>,
     /// The latch of this cycle was acknowledged.
     pub latched: bool,
     /// A write of this cycle may land behind our back.
@@ -393,6 +393,7 @@ impl Cycle {
             late: None,
             refused_paged: false,
             skip_check: None,
+            hold: None,
         }
     }
 
@@ -449,6 +450,14 @@ pub fn advance(present: &Durable, next: Durable, stored: bool, now: &Now) -> Dur
     if stored { next } else { without_disk(present, next, now) }
 }
 
+/// A hold that is not stored is none: its write is outward, and the way home must not wait for the disk.
+fn without_hold(mut next: Durable) -> Durable {
+    if let Some(c) = &mut next.cycle {
+        c.hold = None;
+    }
+    next
+}
+
 fn without_disk(present: &Durable, next: Durable, now: &Now) -> Durable {
     use StageName as S;
     let turned = |failed: bool| {
@@ -475,7 +484,9 @@ fn without_disk(present: &Durable, next: Durable, now: &Now) -> Durable {
     let mutant = present.cycle.as_ref().is_some_and(|c| c.plan.rules.is(Mutant::HomewardNeedsCommit));
     match (present.stage(), next.stage()) {
         _ if mutant => present.clone(),
-        (Some(_), Some(S::Check | S::Register | S::Settle)) => next,
+        (Some(_), Some(S::Check | S::Register | S::Settle)) => without_hold(next),
+        // Nothing was taken; after a crash the claim that is stored ends the same way.
+        (Some(S::Claim), None) => next,
         (Some(S::Claim), Some(S::Claim | S::Deregister | S::Release)) => turned(false),
         (Some(S::Deregister | S::Drain), Some(S::Drain | S::Patch | S::Held))
         | (Some(S::Patch | S::Reboot), Some(S::Reboot)) => turned(true),

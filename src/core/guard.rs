@@ -123,6 +123,20 @@ impl Guard {
         )
     }
 
+    /// Stands in the way of an operator's hold too. The others are about patching: a node is held though the fleet is latched
+    /// or paused, and the hold's own entry is in the record by then. The floor is read again right before it leaves.
+    pub const fn counts_for_hold(self) -> bool {
+        matches!(
+            self,
+            Guard::Identity
+                | Guard::Mode
+                | Guard::StateDurable
+                | Guard::FleetRecord
+                | Guard::RegisterAllowed
+                | Guard::Autoscaling
+        )
+    }
+
     const fn exit(self) -> Exit {
         match self {
             Guard::NoLatch => Exit::Latched,
@@ -242,6 +256,12 @@ impl Verdicts {
     /// Nothing stands in the way.
     pub fn pass(&self) -> bool {
         self.first_refusal().is_none()
+    }
+
+    /// Only those that count for a hold.
+    #[must_use]
+    pub fn for_hold(&self) -> Verdicts {
+        Verdicts(self.0.iter().filter(|v| v.guard.counts_for_hold()).cloned().collect())
     }
 
     /// The refusal that is told first: a latch before anything else.

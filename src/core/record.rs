@@ -213,16 +213,17 @@ pub enum Op {
     Pause(Pause),
     /// Allow them again.
     Unpause,
-    /// Keep this instance out. Mid-cycle it takes the place of the slot, in the same write.
+    /// Keep this instance out. Mid-cycle its entry comes before the slot goes, which is a later [`Op::Free`]: a write that
+    /// lands late must never give away the slot of a cycle that has failed in the meantime.
     Hold {
         /// Who.
         instance: InstanceId,
         /// What for.
         hold: Hold,
-        /// The cycle whose slot it replaces, with its latch where it failed.
+        /// The cycle whose place it takes, with its latch where it failed.
         instead_of: Option<(CycleId, Option<Latch>)>,
     },
-    /// The held node is in service again.
+    /// The held node is in service again; a slot that was to go with its hold goes too.
     EndHold {
         /// Who.
         instance: InstanceId,
@@ -396,7 +397,6 @@ pub fn apply(old: &Record, op: &Op, rules: &Rules) -> Result<Record, Refusal> {
                     if let Some(latch) = latch {
                         r.add_latch(cycle, latch, rules);
                     }
-                    r.free(instance, cycle);
                 }
                 None => {
                     if let Some(own) = r.slots.get(instance) {
@@ -408,6 +408,7 @@ pub fn apply(old: &Record, op: &Op, rules: &Rules) -> Result<Record, Refusal> {
         }
         Op::EndHold { instance } => {
             r.holds.remove(instance);
+            r.slots.remove(instance);
         }
         Op::HoldAll(order) => r.hold_all.clone_from(order),
         Op::Retire { instance, order, latch } => {

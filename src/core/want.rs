@@ -30,6 +30,13 @@ pub fn want(d: &Durable, v: &Seen, now: &Now) -> Want {
         Stage::Drain => Want::Do(drain(v)),
         Stage::Patch => Want::Do(patch(c, v, now)),
         Stage::Reboot { from, asked } => reboot(c, v, now, from == &now.boot, *asked),
+        // The hold's entry is in the record: only now the slot goes.
+        Stage::Held { .. } if v.acked_at.is_none() => Want::Do(Effect::Record(Op::Free {
+            instance: c.plan.instance.clone(),
+            cycle: c.plan.id.clone(),
+            latch: None,
+            finished: None,
+        })),
         Stage::Held { until } => Want::Wait(until.due_at(now)),
         Stage::Check if c.skip_check.is_some() => Want::Wait(now.clone()),
         Stage::Check => Want::Do(Effect::Check),
@@ -55,14 +62,17 @@ fn urgent(c: &Cycle, v: &Seen, now: &Now) -> Option<Effect> {
     {
         return Some(Effect::Record(Op::AddLatch { cycle: c.plan.id.clone(), latch }));
     }
-    if let Some(hold) = &v.hold {
+    let due = v.next_at.as_ref().is_none_or(|at| at.boot != now.boot || at.since_boot_ms <= now.since_boot_ms);
+    if let (Some(hold), true) = (&c.hold, due) {
+        if v.own.is_empty() {
+            return Some(Effect::ReadOwn); // only a node that is out is held on its way back
+        }
         return Some(Effect::Record(Op::Hold {
             instance: c.plan.instance.clone(),
             hold: hold.clone(),
             instead_of: Some((c.plan.id.clone(), c.latch())),
         }));
     }
-    let due = v.next_at.as_ref().is_none_or(|at| at.boot != now.boot || at.since_boot_ms <= now.since_boot_ms);
     (c.kill_job && !v.killed && due).then_some(Effect::KillJob)
 }
 
@@ -141,16 +151,18 @@ fn reboot(c: &Cycle, v: &Seen, now: &Now, same_boot: bool, asked: u8) -> Want {
     if v.started {
         return Want::Wait(c.deadline.due_at(now));
     }
-    let confirmed = asked > 0 && acked(c, v, now);
-    Want::Do(if confirmed { Effect::Reboot } else { confirm(c, v, false) })
+    Want::Do(if asked == 0 || !acked(c, v, now) {
+        confirm(c, v, false)
+    } else if !v.gone {
+        Effect::ReadOwn
+    } else {
+        Effect::Reboot
+    })
 }
 
 fn register(c: &Cycle, v: &Seen) -> Effect {
-    if v.own.is_empty() {
-        return Effect::ReadOwn;
-    }
-    let missing = |g: &usize| !v.own.get(*g).is_some_and(|o| o.registered()) && !bit(v.called, *g);
-    (0..groups(c)).find(missing).map_or(Effect::ReadOwn, Effect::Register)
+    // The call before the read: one that lags may still show the target as it was before it left.
+    (0..groups(c)).find(|g| !bit(v.called, *g)).map_or(Effect::ReadOwn, Effect::Register)
 }
 
 fn release(c: &Cycle, now: &Now) -> Op {

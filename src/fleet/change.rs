@@ -57,11 +57,11 @@ impl<S: FleetStore> Fleet<S> {
     }
 
     fn parse(&self, bytes: &[u8]) -> Result<Record, Fault> {
-        let fault = |why: String| Fault::new(Class::Refused, format!("the record of fleet {}: {why}", self.name));
         #[derive(serde::Deserialize)]
         struct Head {
             schema: u32,
         }
+        let fault = |why: String| Fault::new(Class::Refused, format!("the record of fleet {}: {why}", self.name));
         let head: Head = serde_json::from_slice(bytes).map_err(|e| fault(format!("is not one: {e}")))?;
         if head.schema != record::SCHEMA {
             return Err(fault(format!(

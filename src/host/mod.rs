@@ -1,4 +1,5 @@
-//! The machine and the instance it is.
+//! The machine, and which instance it is.
 
 pub mod identity;
 pub mod machine;
+pub mod system;

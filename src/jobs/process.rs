@@ -2,7 +2,7 @@
 
 use super::processes::{self, Process};
 use super::supervise::{SAY_FAILED, SAY_TAKEN, SAY_TAKEN_BEFORE, push};
-use super::verdict::{CYCLE_VARIABLE, JobDir, Order, Started, check_cycle};
+use super::verdict::{CYCLE_VARIABLE, DIR_VARIABLE, JobDir, Order, Started, check_cycle};
 use crate::core::error::{Class, Fault};
 use crate::core::job::{JobResult, JobSpec, JobStatus, Verdict};
 use crate::ports::Jobs;
@@ -50,7 +50,7 @@ pub struct JobSettings {
     pub launcher: Launcher,
     /// Between SIGTERM and SIGKILL.
     pub grace_ms: u64,
-    /// The job's whole environment, but for `BACKSTOP_CYCLE`.
+    /// The job's whole environment, but for `BACKSTOP_CYCLE` and `BACKSTOP_JOB_DIR`.
     pub environment: Vec<(String, String)>,
     /// Files whose existence after the job means that the machine wants a restart.
     pub reboot_markers: Vec<PathBuf>,
@@ -84,6 +84,8 @@ pub struct ProcessJobs {
 impl ProcessJobs {
     /// Jobs below `<state>/jobs/`.
     pub fn new(state: &Path, settings: JobSettings) -> ProcessJobs {
+        // The supervisor works elsewhere, so a relative path would mean something else to it.
+        let state = std::path::absolute(state).unwrap_or_else(|_| state.to_owned());
         ProcessJobs { root: state.join("jobs").into(), settings: Arc::new(settings) }
     }
 
@@ -95,6 +97,7 @@ impl ProcessJobs {
     fn order(&self, cycle: &str, job: &JobSpec, timeout_ms: u64) -> Order {
         let mut environment = self.settings.environment.clone();
         environment.push((CYCLE_VARIABLE.to_owned(), cycle.to_owned()));
+        environment.push((DIR_VARIABLE.to_owned(), self.dir(cycle).display().to_string()));
         Order {
             cycle: cycle.to_owned(),
             job: job.clone(),
@@ -170,8 +173,7 @@ impl Jobs for ProcessJobs {
     async fn kill(&self, cycle: &str) -> Result<(), Fault> {
         let path = self.checked(cycle)?;
         let grace_ms = self.settings.grace_ms;
-        let cycle = cycle.to_owned();
-        blocking(move || kill(&path, &cycle, grace_ms)).await
+        blocking(move || kill(&path, grace_ms)).await
     }
 }
 
@@ -183,21 +185,21 @@ impl ProcessJobs {
 }
 
 /// Ends a job, whatever it has come to; blocks until it is gone.
-fn kill(path: &Path, cycle: &str, grace_ms: u64) -> io::Result<()> {
+fn kill(path: &Path, grace_ms: u64) -> io::Result<()> {
     let dir = JobDir::create(path)?;
-    let called_off = dir.started()?.is_none() && dir.call_off()?;
-    if called_off {
-        // From here on no supervisor that may still be on its way runs anything.
+    // Nobody has it yet: from here on nobody will.
+    if dir.status()? == JobStatus::New && dir.call_off()? {
         return dir.write_verdict(&Verdict { result: JobResult::Killed, reboot_needed: false, output_tail: "".into() });
     }
-    let Some(started) = dir.started()? else { return Err(io::Error::other("the job was taken and is not")) };
+    // Where it cannot be read who took it, the environment is the only sign left.
+    let started = dir.started()?.unwrap_or(Started { pid: 0, start_ticks: 0, boot: String::new() });
     match dir.status()? {
         // What a job that has ended left running is meant to run.
         JobStatus::Ended(_) => return Ok(()),
         JobStatus::Running if ask_supervisor(&dir, &started, grace_ms)? => return Ok(()),
         JobStatus::New | JobStatus::Running | JobStatus::Lost => {}
     }
-    kill_leftovers(&started, cycle, grace_ms)
+    kill_leftovers(&dir, &started, grace_ms)
 }
 
 /// The supervisor ends the job and says how; `false`: it cannot be asked, or died of it.
@@ -217,12 +219,12 @@ fn ask_supervisor(dir: &JobDir, started: &Started, grace_ms: u64) -> io::Result<
 }
 
 /// Ends what belongs to a job that nobody supervises any more.
-fn kill_leftovers(started: &Started, cycle: &str, grace_ms: u64) -> io::Result<()> {
+fn kill_leftovers(dir: &JobDir, started: &Started, grace_ms: u64) -> io::Result<()> {
     let boot = crate::host::machine::boot_id()?;
-    if started.pid <= 0 || *boot.0 != *started.boot {
+    if started.pid > 0 && *boot.0 != *started.boot {
         return Ok(());
     }
-    let marks = JobDir::marks(started, cycle);
+    let marks = dir.marks(started);
     let mut told = BTreeSet::new();
     let mut left: Vec<Process> = Vec::new();
     let limit_ms = grace_ms.saturating_add(GONE_TIMEOUT_MS);

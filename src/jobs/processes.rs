@@ -69,7 +69,7 @@ pub fn table() -> io::Result<Vec<Process>> {
 /// What marks the processes of one job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Marks {
-    /// The supervisor, alive or not. It is no part of the job.
+    /// The supervisor, alive or not. It is no part of the job. 0 = not known.
     pub supervisor: i32,
     /// When the supervisor started.
     pub supervisor_start_ticks: u64,
@@ -86,7 +86,7 @@ pub fn members(marks: &Marks) -> io::Result<Vec<Process>> {
     // The number of a dead supervisor may belong to somebody else by now; then its session and children are no sign.
     let reused = all.iter().any(|p| p.pid == marks.supervisor && p.start_ticks != marks.supervisor_start_ticks);
     let mut family = BTreeSet::new();
-    if !reused {
+    if marks.supervisor > 0 && !reused {
         family.insert(marks.supervisor);
         family.extend(all.iter().filter(|p| p.session == marks.supervisor).map(|p| p.pid));
     }

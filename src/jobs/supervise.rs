@@ -31,8 +31,10 @@ pub const OUTPUT_BYTES_MAX: u64 = 512 * 1024;
 pub const TAIL_BYTES_MAX: usize = 2 * 1024;
 /// Raw bytes of output that are kept in memory for the tail.
 const RAW_TAIL_BYTES: usize = 8 * 1024;
-/// What is still read of the pipe after the command has ended: a daemon may go on writing to it for ever. In bytes.
-const LATE_OUTPUT_BYTES_MAX: usize = 1024 * 1024;
+/// Read from the pipe at once, in bytes.
+const READ_BYTES: usize = 8 * 1024;
+/// How often is read after the command has ended: a daemon may go on writing to the pipe for ever.
+const LATE_READS_MAX: u32 = 128;
 /// How often the process table is looked at while a job is being killed, in milliseconds.
 const KILL_POLL_MS: u64 = 50;
 /// How often a verdict that the disk does not take is tried again, once a second.
@@ -109,9 +111,9 @@ async fn supervise(dir: &JobDir, order: &Order, starter: u32) -> io::Result<()> 
     let result = match spawn(order) {
         Err(e) => JobResult::NotStarted(e.to_string().into()),
         Ok((child, pipe)) => {
-            let marks = JobDir::marks(&me, &order.cycle);
+            let marks = dir.marks(&me);
             let mut watch = Watch { dir, order, marks, child, pipe: Some(pipe), status: None, output: &mut output };
-            watch.to_the_end(&mut signals).await
+            watch.outcome(&mut signals).await
         }
     };
     let reboot_needed = order.reboot_markers.iter().any(|marker| marker.exists());
@@ -171,12 +173,12 @@ struct Watch<'a> {
 }
 
 impl Watch<'_> {
-    async fn to_the_end(&mut self, signals: &mut Signals) -> JobResult {
+    async fn outcome(&mut self, signals: &mut Signals) -> JobResult {
         let limit = Duration::from_millis(self.order.timeout_ms);
         let end = tokio::time::timeout(limit, self.until_end(signals)).await;
         let result = match end {
             Ok(End::ByItself(status)) => {
-                self.read_output(LATE_OUTPUT_BYTES_MAX);
+                self.read_rest();
                 // What the job left running, a daemon that it restarted perhaps, is none of our business.
                 return result_of(status);
             }
@@ -189,18 +191,21 @@ impl Watch<'_> {
 
     /// The end of the direct child, and not of whoever else holds its pipe.
     async fn until_end(&mut self, signals: &mut Signals) -> End {
+        // It may have been asked for before anybody listened.
+        let mut asked = self.dir.kill_asked();
         loop {
             self.collect();
             if let Some(status) = self.status {
                 return End::ByItself(status);
             }
-            if self.dir.kill_asked() {
+            if asked {
                 return End::Asked;
             }
             tokio::select! {
                 _ = signals.child.recv() => {}
-                _ = signals.wake.recv() => {}
-                () = readable(self.pipe.as_ref()) => self.read_output(RAW_TAIL_BYTES),
+                // A SIGTERM without the wish in writing, at a shutdown for instance, ends nothing here.
+                _ = signals.wake.recv() => asked = self.dir.kill_asked(),
+                () = readable(self.pipe.as_ref()) => self.read_output(),
             }
         }
     }
@@ -217,19 +222,37 @@ impl Watch<'_> {
         }
     }
 
-    fn read_output(&mut self, bytes_max: usize) {
-        let mut left = bytes_max;
-        let mut buffer = [0_u8; 8 * 1024];
-        while left > 0 {
-            let Some(pipe) = &self.pipe else { return };
-            match pipe.try_read(&mut buffer) {
-                Ok(n) if n > 0 => {
-                    self.output.take(buffer.get(..n).unwrap_or_default());
-                    left = left.saturating_sub(n);
-                }
-                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return,
-                // Nobody holds the other end any more, or it broke.
-                Ok(_) | Err(_) => self.pipe = None,
+    /// What has been announced as readable.
+    fn read_output(&mut self) {
+        let mut buffer = [0_u8; READ_BYTES];
+        let read = self.pipe.as_ref().map(|pipe| pipe.try_read(&mut buffer));
+        self.took(read, &buffer);
+    }
+
+    /// All that is in the pipe, announced or not: the end of the command may be seen before its last words are. Bounded.
+    fn read_rest(&mut self) {
+        let mut buffer = [0_u8; READ_BYTES];
+        for _ in 0..LATE_READS_MAX {
+            let read = self.pipe.as_ref().map(|pipe| rustix::io::read(pipe, &mut buffer).map_err(io::Error::from));
+            if !self.took(read, &buffer) {
+                return;
+            }
+        }
+    }
+
+    /// `true`: there was something, and there may be more.
+    fn took(&mut self, read: Option<io::Result<usize>>, buffer: &[u8]) -> bool {
+        match read {
+            Some(Ok(n)) if n > 0 => {
+                self.output.take(buffer.get(..n).unwrap_or_default());
+                true
+            }
+            Some(Err(e)) if e.kind() == io::ErrorKind::Interrupted => true,
+            Some(Err(e)) if e.kind() == io::ErrorKind::WouldBlock => false,
+            // Nobody holds the other end any more, or it broke.
+            Some(Ok(_) | Err(_)) | None => {
+                self.pipe = None;
+                false
             }
         }
     }
@@ -241,7 +264,7 @@ impl Watch<'_> {
         let mut waited_ms = 0_u64;
         loop {
             self.collect();
-            self.read_output(LATE_OUTPUT_BYTES_MAX);
+            self.read_rest();
             if processes::members(&self.marks).is_ok_and(|left| left.is_empty()) {
                 return;
             }

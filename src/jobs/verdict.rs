@@ -23,8 +23,11 @@ const BYTES_MAX: u64 = 256 * 1024;
 /// The form of the verdict file.
 const VERDICT_SCHEMA: u32 = 1;
 
-/// The variable that marks the processes of a job.
+/// The variable that tells a job which cycle it belongs to.
 pub const CYCLE_VARIABLE: &str = "BACKSTOP_CYCLE";
+
+/// The variable that marks the processes of a job: its directory, which no other job of this machine has.
+pub const DIR_VARIABLE: &str = "BACKSTOP_JOB_DIR";
 
 /// What the supervisor is told to run; written before it is started, so that it can be read afterwards by people too.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -133,10 +136,10 @@ impl JobDir {
         }))
     }
 
-    /// Who took the job; `None` = nobody yet.
+    /// Who took the job; `None` = nobody yet, or what is there cannot be understood.
     pub fn started(&self) -> io::Result<Option<Started>> {
         let bytes = self.disk.read(STARTED)?;
-        bytes.map(|b| serde_json::from_slice(&b).map_err(io::Error::from)).transpose()
+        Ok(bytes.and_then(|b| serde_json::from_slice(&b).ok()))
     }
 
     /// Takes the job. `true`: it is ours alone, durably. `false`: somebody took it before.
@@ -149,9 +152,9 @@ impl JobDir {
         self.take(&Started { pid: 0, start_ticks: 0, boot: machine::boot_id()?.0.to_string() })
     }
 
-    /// Writes down what is to be run.
+    /// Writes down what is to be run; what an earlier call wrote stays.
     pub fn write_order(&self, order: &Order) -> io::Result<()> {
-        self.disk.replace(SPEC, &serde_json::to_vec_pretty(order)?)
+        self.disk.create(SPEC, &serde_json::to_vec_pretty(order)?).map(|_| ())
     }
 
     /// What is to be run.
@@ -183,11 +186,11 @@ impl JobDir {
     }
 
     /// The signs of this job's processes.
-    pub fn marks(started: &Started, cycle: &str) -> Marks {
+    pub fn marks(&self, started: &Started) -> Marks {
         Marks {
             supervisor: started.pid,
             supervisor_start_ticks: started.start_ticks,
-            environment: format!("{CYCLE_VARIABLE}={cycle}"),
+            environment: format!("{DIR_VARIABLE}={}", self.path.display()),
         }
     }
 }

@@ -4,13 +4,16 @@ use super::files::{Files, LinuxFiles, create_dir_durably};
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// No file of the state is larger than this, in bytes.
 pub const STATE_BYTES_MAX: u64 = 64 * 1024;
 /// The audit journal is rotated at this size, in bytes; one older file is kept.
 pub const AUDIT_BYTES_MAX: u64 = 1024 * 1024;
+/// Tells apart the temp files of one process.
+static ATTEMPTS: AtomicU64 = AtomicU64::new(0);
+
 /// So many unreadable copies of one file are kept. No more are made, and none is thrown away.
 pub const QUARANTINED_MAX: u32 = 8;
 
@@ -174,8 +177,9 @@ impl<F: Files> Disk for DurableDir<F> {
     fn create(&self, name: &str, bytes: &[u8]) -> io::Result<bool> {
         self.accept(name, bytes)?;
         let _one_writer = self.writing();
-        // Other processes may be creating the same name: each has a temp file of its own, and the link decides.
-        let temp = format!(".{name}.{}.tmp", std::process::id());
+        // Others may be creating the same name, in this process or in another one: each has a temp file of its own, and
+        // the link decides.
+        let temp = format!(".{name}.{}-{}.tmp", std::process::id(), ATTEMPTS.fetch_add(1, Ordering::Relaxed));
         self.write_new(&temp, bytes)?;
         let linked = self.files.link(&temp, name);
         let _ = self.files.remove(&temp);

@@ -68,6 +68,8 @@ pub struct Journal<D> {
     generation: u64,
     stored: Option<Durable>,
     now: Durable,
+    /// Unreadable bytes could not be set aside: they are evidence, and nothing is written over them.
+    blocked: bool,
 }
 
 impl<D: Disk> Journal<D> {
@@ -75,7 +77,9 @@ impl<D: Disk> Journal<D> {
     pub fn open(disk: &Arc<D>, instance: &InstanceId) -> (Journal<D>, Found) {
         let file = Arc::new(SnapshotFile::new(disk.clone(), STATE_NAME, SCHEMA));
         let fresh = Durable::new(instance.clone());
+        let blocked = std::cell::Cell::new(false);
         let journal = |generation, stored: Option<Durable>| Journal {
+            blocked: blocked.get(),
             file: file.clone(),
             generation,
             now: stored.clone().unwrap_or_else(|| fresh.clone()),
@@ -83,7 +87,10 @@ impl<D: Disk> Journal<D> {
         };
         let aside = |reason: &str| match file.set_aside(reason) {
             Ok(path) => format!("set aside as {}", path.display()),
-            Err(e) => format!("it could not be set aside: {e}"),
+            Err(e) => {
+                blocked.set(true);
+                format!("it could not be set aside, so nothing is written over it: {e}")
+            }
         };
         match file.load::<Durable>() {
             Loaded::Missing => (journal(0, None), Found::Fresh),
@@ -159,6 +166,9 @@ impl<D: Disk> Journal<D> {
     }
 
     async fn save(&mut self, next: &Durable) -> Result<(), SaveError> {
+        if self.blocked {
+            return Err(SaveError::Unwritable("unreadable state is in the way and could not be set aside".to_owned()));
+        }
         invariant::durable(next).map_err(|broken| SaveError::Unwritable(broken.to_string()))?;
         let (file, body) = (self.file.clone(), next.clone());
         let generation = self.generation.saturating_add(1);

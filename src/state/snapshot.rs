@@ -252,9 +252,9 @@ mod tests {
 
     #[test]
     fn unusable_bytes_say_what_is_wrong_with_them() {
-        let why = |bytes: &[u8]| match decode::<Body>(1, bytes) {
-            Loaded::Unreadable { why } => why,
-            other => panic!("{other:?}"),
+        let why = |bytes: &[u8]| {
+            let Loaded::Unreadable { why } = decode::<Body>(1, bytes) else { panic!("it was taken") };
+            why
         };
         assert_eq!(why(b""), "it is empty");
         assert_eq!(why(&[0; 4096]), "it is nothing but zero bytes");

@@ -175,6 +175,20 @@ async fn waiting_tells_each_reason_once_and_ends_in_a_cycle() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn whoever_queues_and_loses_the_slot_in_its_claim_goes_on_queueing_with_a_new_request() {
+    let world = World::new();
+    world.fake.tell(|s| s.end.ended = Some(Ended { out_ms: 0, verdict: None, ..ended(Exit::SlotHeld) }));
+    let child = world.spawn(&["run", "--wait", "4h", "--", "true"]);
+    world.fake.until("it asked again", |s| s.asked.len() == 2).await;
+    world.fake.tell(|s| s.end = over(Exit::Done));
+    finish(child).await.exits(0).says(&["cycle c-91d2", "waiting", "cycle c-91d2", "DONE"]);
+    let ids = world.fake.script().request_ids;
+    assert_ne!(ids[0], ids[1], "the first request was carried out");
+    world.fake.tell(|s| s.end.ended = Some(Ended { out_ms: 0, verdict: None, ..ended(Exit::SlotHeld) }));
+    world.backstop(&RUN).await.exits(10).says(&["REFUSED, nothing was changed."]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn nobody_waits_for_a_latch() {
     let world = World::new();
     world.fake.tell(|s| {

@@ -18,21 +18,23 @@ impl Turn<'_> {
     pub(super) fn homeward(&mut self, e: &Event) {
         match e {
             Event::Acked { .. } => return self.homeward_acked(),
-            Event::Unanswered(_) => {
-                // Latch or hold: it may have landed. The way back never waits for the store.
-                (self.v.tried, self.v.hold) = (true, None);
-                return;
-            }
-            Event::CasRefused(_) => {
-                (self.v.tried, self.v.hold) = (true, None);
+            Event::Unanswered(_) | Event::CasRefused(_) => {
+                // It may have landed. The way back never waits for the store.
+                if self.latch_is_due() {
+                    self.v.tried = true
+                } else {
+                    self.c.hold = None
+                }
                 return;
             }
             Event::Hold(hold) => {
                 if self.may_hold() {
-                    self.v.hold = Some(hold.clone());
+                    self.c.hold = Some(hold.clone());
+                    self.v.own.clear();
                 }
                 return;
             }
+            Event::Own(own, fault) if self.c.hold.is_some() => return self.hold_read(own, fault.as_ref()),
             Event::Killed(result) => {
                 self.v.killed = true;
                 match result {
@@ -55,24 +57,38 @@ impl Turn<'_> {
 
     /// A node that is on its way into service is held once it is there, through the road out.
     fn may_hold(&self) -> bool {
-        let out = |o: &Own| !o.registered();
         match self.c.stage.name() {
             StageName::Check => true,
-            StageName::Register => self.v.called == 0 && self.v.own.iter().all(out),
+            StageName::Register => self.v.called == 0,
             _ => false,
         }
     }
 
+    /// The look before a hold: one that is registered somewhere, or of which that is not known, is not held here.
+    fn hold_read(&mut self, own: &[Own], fault: Option<&Fault>) {
+        self.note_own(own, fault);
+        self.v.next_at = None;
+        if own.iter().any(|o| o.registered() || *o == Own::Unknown) {
+            self.c.hold = None;
+            self.v.own.clear();
+        }
+    }
+
+    /// The write under way, if any, is the latch: it goes before a hold.
+    fn latch_is_due(&self) -> bool {
+        self.c.latch().is_some() && !self.v.latched && !self.v.tried && !self.c.plan.rules.is(Mutant::LatchAfterWayBack)
+    }
+
     fn homeward_acked(&mut self) {
-        if self.c.latch().is_some() && !self.v.latched && !self.v.tried {
+        if self.latch_is_due() {
             (self.v.tried, self.v.latched) = (true, true);
             return;
         }
-        let Some(hold) = self.v.hold.take() else { return };
-        // The entry is in the record in place of the slot: this cycle is over, the hold begins.
+        let Some(hold) = self.c.hold.take() else { return };
+        // The entry is in the record: this cycle is over, the hold begins.
         self.d.last = Some(self.ended());
         let plan = Plan { kind: Kind::Hold(hold.clone()), ..(*self.c.plan).clone() };
-        let out_since = self.c.out_since.clone();
+        let out_since = self.c.out_since.clone().or_else(|| Some(self.now.clone()));
         self.c = Cycle { out_since, ..Cycle::start(Arc::new(plan), self.now) };
         self.go(Stage::Held { until: Deadline::start(self.now, hold.for_s.saturating_mul(1_000)) });
         (self.v.latched, self.v.doubt) = (false, false);
@@ -107,16 +123,17 @@ impl Turn<'_> {
     fn register(&mut self, e: &Event) {
         match e {
             Event::Own(own, fault) => {
-                let asked = self.v.called != 0;
+                let (asked, tries) = (self.v.fault.clone(), self.v.tries);
                 self.note_own(own, fault.as_ref());
                 if own.iter().all(|o| o.registered()) {
                     return self.go(Stage::Settle);
                 }
-                let missing = own.iter().enumerate().filter(|(_, o)| !o.registered());
-                self.v.called = missing.fold(self.v.called, |bits, (g, _)| want::without_bit(bits, g));
-                if !asked {
-                    self.v.next_at = None; // unknown or not: open towards service, at once
+                if self.v.fault.is_none() {
+                    (self.v.fault, self.v.tries) = (asked, tries); // why a group does not list it, for page and pace
                 }
+                let missing = own.iter().enumerate().filter(|(_, o)| !o.registered());
+                // Unknown or not: open towards service.
+                self.v.called = missing.fold(self.v.called, |bits, (g, _)| want::without_bit(bits, g));
             }
             Event::Called(group, result) => {
                 self.v.called = want::with_bit(self.v.called, *group);
@@ -189,6 +206,19 @@ impl Turn<'_> {
             self.page(kind, Severity::Critical, why.into());
         }
         self.c.deadline = self.c.deadline.clone().spent(self.now);
+    }
+
+    /// The slot that the hold took the place of is given back; until then it stays, as a leaver's does.
+    pub(super) fn held(&mut self, e: &Event) {
+        match e {
+            Event::Acked { .. } => {
+                self.answered(None);
+                self.v.acked_at = Some(self.now.clone());
+            }
+            Event::Unanswered(f) => self.retry(f),
+            Event::CasRefused(_) => self.retry(&Fault::transport("the fleet record refused to free the slot")),
+            _ => {}
+        }
     }
 
     pub(super) fn release(&mut self, e: &Event) {

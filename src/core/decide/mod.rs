@@ -5,6 +5,8 @@
 mod back;
 mod out;
 
+pub use out::refused;
+
 use super::cycle::{Cycle, Durable, Early, Ended, Failure, FailureClass, Seen, Stage, StageName, advance, stage_ms};
 use super::error::{Fault, Jitter, PageWhen};
 use super::event::Event;
@@ -25,6 +27,9 @@ pub struct Step {
 
 /// How long credentials may be refused on the way back before it pages.
 const AUTH_PAGE_MS: u64 = 60_000;
+
+/// Before an effect is repeated whose decision the disk refused, in ms.
+const COMMIT_RETRY_MS: u64 = 1_000;
 
 /// The whole policy.
 pub fn decide(d: &Durable, v: &Seen, e: &Event, now: &Now, jitter: Jitter) -> Step {
@@ -57,7 +62,8 @@ pub fn settle_commit(present: &Durable, v: &Seen, step: Step, stored: bool, now:
     let seen = if durable == step.durable {
         step.seen
     } else if durable == *present {
-        v.clone()
+        // The same effect again, but not in a busy loop.
+        Seen { next_at: Some(now.plus(COMMIT_RETRY_MS)), ..v.clone() }
     } else {
         v.entering()
     };
@@ -103,7 +109,7 @@ impl Turn<'_> {
             StageName::Drain => self.drain(e),
             StageName::Patch => self.patch(e),
             StageName::Reboot => self.reboot(e),
-            StageName::Held => {}
+            StageName::Held => self.held(e),
             StageName::Check | StageName::Register | StageName::Settle => self.homeward(e),
             StageName::Release => self.release(e),
         }
@@ -142,7 +148,7 @@ impl Turn<'_> {
             Stage::Patch if boot_changed && !self.c.plan.job().is_some_and(|j| j.reboots) => {
                 let message = "the machine was restarted while the job ran, and the job does not declare that";
                 self.fail(FailureClass::BootChanged, message);
-                self.go(Stage::Check);
+                self.leave_patch();
             }
             _ => self.tick(),
         }
@@ -183,7 +189,8 @@ impl Turn<'_> {
             }
             StageName::Held => self.go(Stage::Check),
             StageName::Check | StageName::Register | StageName::Settle => {
-                (self.v.next_at, self.v.tries) = (None, 0);
+                // Back as soon as it can: a hold that is not acknowledged yet is called off.
+                (self.v.next_at, self.v.tries, self.c.hold) = (None, 0, None);
             }
             StageName::Release => {}
         }

@@ -42,6 +42,7 @@ impl Turn<'_> {
                 let (exit, message) = refused(refusal);
                 self.end_claim(exit, &message);
             }
+            Event::Guards(verdicts) if matches!(self.c.plan.kind, Kind::Hold(_)) => self.guards(&verdicts.for_hold()),
             Event::Guards(verdicts) => self.guards(verdicts),
             _ => {}
         }
@@ -220,35 +221,45 @@ impl Turn<'_> {
         match e {
             Event::Acked { leavers } => {
                 self.answered(None);
-                (self.v.acked_at, self.v.leavers) = (Some(self.now.clone()), leavers.clone());
+                // Only a look after the acknowledgement counts.
+                (self.v.acked_at, self.v.leavers, self.v.gone) = (Some(self.now.clone()), leavers.clone(), false);
             }
             Event::Unanswered(f) => self.retry(f),
             Event::CasRefused(refusal) => {
                 self.fail(FailureClass::SlotLost, &refused(refusal).1);
-                self.go(Stage::Check);
+                self.leave_patch();
             }
-            Event::Own(own, fault) => {
-                self.note_own(own, fault.as_ref());
-                if self.registered_again() {
-                    self.fail(FailureClass::RegisteredAgain, "the target was registered again by another hand");
-                    return self.go(Stage::Check);
-                }
-                if self.all_gone() {
-                    (self.v.gone, self.v.next_at) = (true, None);
-                }
-            }
+            Event::Own(own, fault) => self.still_gone(own, fault.as_ref()),
             Event::Started(Ok(())) => {
                 self.v.started = true;
                 self.answered(Some(JOB_POLL_MS));
             }
             Event::Started(Err(f)) => {
-                // It may have started: ask.
-                self.v.job_new = false;
+                // It may have started: ask, and look again before the next try.
+                (self.v.job_new, self.v.gone) = (false, false);
                 self.retry(f);
             }
             Event::Job(Ok(status)) => self.job(status),
             Event::Job(Err(f)) => self.retry(f),
             _ => {}
+        }
+    }
+
+    /// Home from `patch` without a verdict: the job may run, or be about to.
+    pub(super) fn leave_patch(&mut self) {
+        self.c.kill_job |= self.c.stage == Stage::Patch;
+        self.go(Stage::Check);
+    }
+
+    /// The look right before a job or a reboot.
+    fn still_gone(&mut self, own: &[Own], fault: Option<&Fault>) {
+        self.note_own(own, fault);
+        if self.registered_again() {
+            self.fail(FailureClass::RegisteredAgain, "the target was registered again by another hand");
+            return self.leave_patch();
+        }
+        if self.all_gone() {
+            (self.v.gone, self.v.next_at) = (true, None);
         }
     }
 
@@ -264,8 +275,7 @@ impl Turn<'_> {
             }
             JobStatus::Lost => {
                 self.fail(FailureClass::JobLost, "the job was started, does not run, and left no verdict");
-                self.c.kill_job = true;
-                self.go(Stage::Check);
+                self.leave_patch();
             }
             JobStatus::Ended(verdict) => {
                 self.c.verdict = Some(verdict.clone());
@@ -290,7 +300,7 @@ impl Turn<'_> {
         match e {
             Event::Acked { .. } => {
                 self.answered(None);
-                self.v.acked_at = Some(self.now.clone());
+                (self.v.acked_at, self.v.gone) = (Some(self.now.clone()), false);
                 if asked > 0 {
                     return;
                 }
@@ -311,11 +321,15 @@ impl Turn<'_> {
                 self.fail(FailureClass::SlotLost, &refused(refusal).1);
                 self.go(Stage::Check);
             }
+            Event::Own(own, fault) => self.still_gone(own, fault.as_ref()),
             Event::Started(Ok(())) => {
                 self.v.started = true;
                 self.answered(None);
             }
-            Event::Started(Err(f)) => self.retry(f),
+            Event::Started(Err(f)) => {
+                self.v.gone = false;
+                self.retry(f);
+            }
             _ => {}
         }
     }
@@ -337,7 +351,7 @@ impl Turn<'_> {
 }
 
 /// A refusal of the record, for the caller.
-pub(crate) fn refused(refusal: &Refusal) -> (Exit, String) {
+pub fn refused(refusal: &Refusal) -> (Exit, String) {
     match refusal {
         Refusal::Latched(id, l) => {
             (Exit::Latched, format!("{id}: {} failed in {} (job {}): {}", l.node, l.stage, l.job, l.message))
