@@ -11,7 +11,7 @@ use crate::core::decide::{Step, decide};
 use crate::core::effect::Want;
 use crate::core::event::Event;
 use crate::core::exit::Exit;
-use crate::core::guard::{self, Verdicts};
+use crate::core::guard::Verdicts;
 use crate::core::heal::{Heal, heal};
 use crate::core::page::{self, PageKind, Severity};
 use crate::core::plan::Kind;
@@ -79,6 +79,8 @@ pub struct Agent<W: World> {
     log: Log,
     /// The own target has been out since, with no cycle to explain it.
     out: Option<Dwell>,
+    /// The state was unreadable, and its way back is not planned yet: why.
+    quarantine: Option<String>,
     /// The disk refused a step, and the state stayed where it was: not again before then.
     stalled: Option<Now>,
     status: String,
@@ -101,6 +103,7 @@ impl<W: World> Agent<W> {
             queue,
             log: Log::default(),
             out: None,
+            quarantine: None,
             stalled: None,
             status: String::new(),
             notify,
@@ -115,51 +118,49 @@ impl<W: World> Agent<W> {
             Found::Foreign(why) => tracing::warn!(why, "state of another instance set aside: a fresh node"),
             Found::Unreadable(why) => {
                 tracing::error!(why, "state unreadable: latched, way back only");
-                self.quarantine(&why).await;
+                self.quarantine = Some(why);
+                self.plan_quarantine().await;
             }
         }
         self.event(&Event::Recovered).await;
     }
 
-    /// This node's state is gone: latch, page, and put the node back if it passes.
-    async fn quarantine(&mut self, why: &str) {
+    /// This node's state is gone: latch, page, and put the node back if it passes. Tried until its way back can be planned.
+    async fn plan_quarantine(&mut self) {
+        let Some(why) = self.quarantine.clone() else { return };
         let parts = self.shared.parts();
         let now = self.shared.clock.now();
         if parts.config.mode == crate::config::Mode::Observe {
             // Nothing is written to AWS, and this node took nothing out: a person hears, and that is all.
+            self.quarantine = None;
             let message = format!("{why}; this agent observes, so nothing else is done");
             return self.raise(PageKind::AgentFault, Severity::Critical, message.into()).await;
         }
-        loop {
-            match facts::plan(&self.shared, &parts, Kind::Recovery, "backstop".into(), Vec::new()).await {
-                Ok(plan) => {
-                    let step = decide(self.journal.now(), &self.seen, &Event::Start(Arc::new(plan)), &now, jitter());
-                    let mut step = step;
-                    if let Some(c) = &mut step.durable.cycle {
-                        let at = now.clone();
-                        c.failure = Some(Failure {
-                            stage: StageName::Check,
-                            class: FailureClass::State,
-                            message: why.into(),
-                            at,
-                        });
-                    }
-                    page::raise_failure(&mut step.durable, &now);
-                    self.commit(step, &now).await;
-                    return;
-                }
-                Err(fault) => {
-                    tracing::error!(%fault, "the way back of this node cannot be planned yet");
-                    self.shared.clock.sleep_ms(DISK_RETRY_MS).await;
-                }
+        let plan = match facts::plan(&self.shared, &parts, Kind::Recovery, "backstop".into(), Vec::new()).await {
+            Ok(plan) => plan,
+            Err(fault) => {
+                tracing::error!(%fault, "the way back of this node cannot be planned yet");
+                self.stalled = Some(now.plus(DISK_RETRY_MS));
+                return;
             }
+        };
+        self.quarantine = None;
+        let mut step = decide(self.journal.now(), &self.seen, &Event::Start(Arc::new(plan)), &now, jitter());
+        if let Some(c) = &mut step.durable.cycle {
+            let (stage, class) = (StageName::Check, FailureClass::State);
+            c.failure = Some(Failure { stage, class, message: why.into(), at: now.clone() });
         }
+        page::raise_failure(&mut step.durable, &now);
+        self.commit(step, &now).await;
     }
 
     /// Runs until `stop` is ready. Clean at any moment: the state already says what to do next.
     pub async fn run(mut self, mut stop: tokio::sync::watch::Receiver<bool>) {
         let mut observed = self.shared.observed.subscribe();
         loop {
+            if self.quarantine.is_some() && self.stalled.is_none() {
+                self.plan_quarantine().await;
+            }
             let now = self.shared.clock.now();
             self.say(&now);
             self.stalled = self.stalled.take().filter(|at| now.since(at).is_none() && at.boot == now.boot);
@@ -321,6 +322,9 @@ impl<W: World> Agent<W> {
                 format!("busy with cycle {} (job {}, stage {})", c.plan.id, c.plan.job_name(), c.stage.name());
             return refused(Exit::Busy, message, None, Some("backstop wait".to_owned()));
         }
+        if let Some(why) = &self.quarantine {
+            return refused(Exit::StateUnreadable, why.clone(), None, Some("backstop explain".to_owned()));
+        }
         if self.journal.committed().is_none() && self.journal.retry().await.is_err() {
             return refused(Exit::Guard, "state-durable: the state directory cannot be written".to_owned(), None, None);
         }
@@ -355,7 +359,7 @@ impl<W: World> Agent<W> {
         overrides: &[(Arc<str>, Arc<str>)],
     ) -> (Verdicts, Option<Record>) {
         let facts = facts::gather(&self.shared, parts, None).await;
-        let mut verdicts = guard::evaluate(&facts, &parts.rules(), overrides);
+        let mut verdicts = facts::evaluate(&facts, parts, &parts.rules(), overrides);
         match kind {
             Kind::Patch(_) => {}
             Kind::Hold(_) => verdicts.0.retain(|v| facts::of_hold(v.guard)),

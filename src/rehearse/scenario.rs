@@ -7,6 +7,8 @@ mod report;
 pub mod watch;
 mod without;
 
+#[cfg(test)]
+pub(crate) use patch::EXOTIC;
 pub use report::{Kill, Promise, Report, Run};
 
 use super::fleet::{Fleet, FleetOptions};

@@ -4,4 +4,6 @@
 
 mod disk;
 mod fakes;
+mod kill;
+mod scene;
 mod way_back;

@@ -33,7 +33,7 @@ async fn neither_ctrl_c_nor_sigkill_of_a_rehearsal_leaves_a_process() {
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         let mut rehearsal = command.spawn().unwrap();
         let me = rehearsal.id().unwrap();
-        // Three agents, and their nodes, which are told where the agents' marks are.
+        // Three agents, and their nodes, which are told where their machine's directory is.
         let others = || of(&dir).into_iter().filter(|pid| *pid != me).count();
         assert!(pace::until(BOUND, || others() >= 6).await, "{} processes", others());
         let pid = rustix::process::Pid::from_raw(i32::try_from(me).unwrap()).unwrap();

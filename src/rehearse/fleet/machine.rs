@@ -5,12 +5,12 @@ use crate::control::client::Client;
 use crate::core::job::JobStatus;
 use crate::jobs::processes;
 use crate::jobs::verdict::JobDir;
-use crate::rehearse::node::{AGENT_MARK, NodeFacts, NodeOptions, agent_mark, to_args};
+use crate::rehearse::node::{MACHINE, NodeFacts, NodeOptions, to_args};
 use crate::rehearse::pace::{self, Origin};
 use crate::rehearse::shapes::Shape;
 use rustix::process::{Pid, Signal, kill_process};
 use std::collections::VecDeque;
-use std::io::{self, Write as _};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::sync::{Arc, Mutex};
@@ -224,10 +224,6 @@ impl Machine {
         self.0.spec.facts.write(&self.config_file(), &boot, &overrides)
     }
 
-    fn agent_mark(&self) -> PathBuf {
-        self.0.spec.facts.dir.join("agent.pid")
-    }
-
     /// Starts the agent; one that runs stays.
     ///
     /// # Errors
@@ -250,11 +246,7 @@ impl Machine {
         command.env("AWS_EC2_METADATA_DISABLED", "true");
         command.envs(state.agent_env.iter().map(|(k, v)| (k, v)));
         command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).kill_on_drop(true);
-        let child = command.spawn()?;
-        if let Some(mark) = child.id().and_then(agent_mark) {
-            std::fs::File::create(self.agent_mark())?.write_all(mark.as_bytes())?;
-        }
-        state.agent = Some(child);
+        state.agent = Some(command.spawn()?);
         state.agent_starts = state.agent_starts.saturating_add(1);
         Ok(())
     }
@@ -280,7 +272,7 @@ impl Machine {
             search_ms: real(start.search_ms),
         };
         let mut command = Command::new(&self.0.spec.program);
-        command.args(to_args(&options)).arg(AGENT_MARK).arg(self.agent_mark()).env_clear();
+        command.args(to_args(&options)).arg(MACHINE).arg(self.dir()).env_clear();
         // The other end of its stdin is ours: it ends when we do.
         command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).kill_on_drop(true);
         state.node = Some(command.spawn()?);
@@ -406,6 +398,8 @@ fn send(pid: u32, signal: Signal) {
 
 async fn end(child: Option<Child>, signal: Signal) -> Ended {
     let mut child = child?;
+    // Waiting would close it, which is the sign of an orphaned node.
+    let _stdin = child.stdin.take();
     if let Some(pid) = child.id() {
         send(pid, signal);
     }

@@ -1,7 +1,7 @@
 //! The hidden verb `rehearse-node`: a client node as a process, from arguments that the rehearsal writes.
 
 use super::{NodeFacts, NodeOptions, PeerFacts, run_node};
-use crate::jobs::processes::{self, Process};
+use crate::jobs::processes;
 use crate::rehearse::shapes::Shape;
 use rustix::process::Signal;
 use std::io::{self, Read as _};
@@ -63,47 +63,48 @@ pub fn parse(args: impl IntoIterator<Item = String>) -> io::Result<NodeOptions> 
     Ok(options)
 }
 
-/// Names a file with the pid and the start of this machine's agent ([`agent_mark`]); not for the node itself.
-pub const AGENT_MARK: &str = "--agent-mark";
-
-/// What that file holds; `None`: there is no such process.
-pub fn agent_mark(pid: u32) -> Option<String> {
-    let process = processes::find(i32::try_from(pid).ok()?).ok()??;
-    Some(format!("{} {}", process.pid, process.start_ticks))
-}
+/// Names the directory of the node's machine; not for the node itself.
+pub const MACHINE: &str = "--machine";
 
 /// Runs the verb: lives until SIGTERM, SIGINT, or the end of its stdin, which its starter holds the other end of. So no
-/// node outlives its rehearsal, however that ends; and it takes the agent of its machine with it, which cannot notice.
+/// node outlives its rehearsal, however that ends; and it takes with it whatever else works
+/// in the directory of its machine: an agent cannot notice.
 ///
 /// # Errors
 /// Wrong arguments, or the system refuses.
 pub async fn run_node_args(args: impl IntoIterator<Item = String>) -> io::Result<()> {
     let orphaned = end_of_stdin();
-    let (mark, args) = take_mark(args);
+    let (machine, args) = take_machine(args);
     tokio::select! {
         ended = run_node(parse(args)?) => ended,
         _ = orphaned => {
-            end_agent(&std::fs::read_to_string(mark).unwrap_or_default());
+            end_machine(&machine);
             Ok(())
         }
     }
 }
 
-fn take_mark(args: impl IntoIterator<Item = String>) -> (String, Vec<String>) {
+fn take_machine(args: impl IntoIterator<Item = String>) -> (String, Vec<String>) {
     let mut args: Vec<String> = args.into_iter().collect();
-    let Some(at) = args.iter().position(|a| a == AGENT_MARK) else { return (String::new(), args) };
+    let Some(at) = args.iter().position(|a| a == MACHINE) else { return (String::new(), args) };
     let mut taken = args.split_off(at).into_iter().skip(1);
-    let mark = taken.next().unwrap_or_default();
+    let machine = taken.next().unwrap_or_default();
     args.extend(taken);
-    (mark, args)
+    (machine, args)
 }
 
-fn end_agent(mark: &str) {
-    let Some((pid, start_ticks)) = mark.trim().split_once(' ') else { return };
-    let (Ok(pid), Ok(start_ticks)) = (pid.parse(), start_ticks.parse()) else { return };
-    let process = Process { pid, start_ticks, parent: 0, session: 0, dead: false };
-    // Whoever has that number by now and is not that agent is left alone.
-    let _ = processes::signal(&process, Signal::KILL);
+/// SIGKILL for every process of which an argument is a path below this directory: agent, CLI, supervisor of a job.
+fn end_machine(dir: &str) {
+    let below = format!("{}/", dir.trim_end_matches('/'));
+    if dir.is_empty() {
+        return;
+    }
+    for process in processes::table().unwrap_or_default() {
+        let line = std::fs::read(format!("/proc/{}/cmdline", process.pid)).unwrap_or_default();
+        if line.split(|b| *b == 0).any(|argument| argument.starts_with(below.as_bytes())) {
+            let _ = processes::signal(&process, Signal::KILL);
+        }
+    }
 }
 
 /// Ready when stdin ends. A thread, since a read of stdin cannot be called off.
