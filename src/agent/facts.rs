@@ -197,14 +197,19 @@ async fn pager<W: World>(shared: &Shared<W>, parts: &Parts<W>) -> Fact {
     Fact::Unknown(last.map_or_else(|| "no pager is configured".to_owned(), |f| f.to_string()))
 }
 
+/// Who asked for a cycle, and how.
+#[derive(Clone, Debug, Default)]
+pub struct Asked {
+    /// Who.
+    pub by: Arc<str>,
+    /// The caller's own name for its request; empty = none.
+    pub request: Arc<str>,
+    /// Guards overridden, with reasons.
+    pub overrides: Vec<(Arc<str>, Arc<str>)>,
+}
+
 /// Everything that this cycle needs on both roads.
-pub async fn plan<W: World>(
-    shared: &Shared<W>,
-    parts: &Parts<W>,
-    kind: Kind,
-    by: Arc<str>,
-    overrides: Vec<(Arc<str>, Arc<str>)>,
-) -> Result<Plan, Fault> {
+pub async fn plan<W: World>(shared: &Shared<W>, parts: &Parts<W>, kind: Kind, asked: Asked) -> Result<Plan, Fault> {
     let targets = shared.own_targets(parts, GROUP_AGE_MS).await?;
     let c = &parts.config;
     let mut check = c.check_settings();
@@ -232,13 +237,14 @@ pub async fn plan<W: World>(
         kind,
         instance: shared.instance(),
         node: shared.node_name(),
-        by,
+        by: asked.by,
+        request: asked.request,
         port: targets.first().map_or(9_200, |t| t.target.port),
         targets,
         check,
         limits,
         rules: parts.rules(),
-        overrides,
+        overrides: asked.overrides,
     })
 }
 

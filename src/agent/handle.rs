@@ -137,7 +137,8 @@ impl<W: World> Backend for Handle<W> {
             self.note("override", &by, &json!(r.overrides), &done(reason.to_string()));
         }
         let by: Arc<str> = by.name.as_str().into();
-        let begin = |reply| Request::Begin { kind: Kind::Patch(job), by, overrides, reply };
+        let request: Arc<str> = r.request_id.as_str().into();
+        let begin = |reply| Request::Begin { kind: Kind::Patch(job), by, overrides, request, reply };
         self.ask(begin)
             .await
             .unwrap_or_else(|| refuse(Exit::Internal, "the agent is too busy to answer; try again".to_owned()))
@@ -188,7 +189,7 @@ impl<W: World> Backend for Handle<W> {
             if let Some(id) = present.filter(|id| wanted(id)) {
                 let late = durable.cycle.as_ref().is_some_and(|c| c.late.is_some())
                     && l.cycle.as_ref().is_some_and(|c| c.as_str() == id);
-                return (!steps.is_empty()).then_some(Progress { steps, ended: None, late, unknown: false });
+                return (!steps.is_empty() || late).then_some(Progress { steps, ended: None, late, unknown: false });
             }
             match durable.last.filter(|e| wanted(e.cycle.as_str())) {
                 Some(ended) => Some(Progress { steps, ended: Some(ended), late: false, unknown: false }),
@@ -227,7 +228,13 @@ impl<W: World> Backend for Handle<W> {
         }
         let order = self.order(&by, &r.reason);
         let outcome = if r.all {
-            self.change(Op::HoldAll(Some(order)), "self-heal is off for the whole fleet".to_owned()).await
+            let hold = Hold {
+                node: self.shared.node_name(),
+                order,
+                for_s: r.for_s,
+                extra: crate::core::record::Extra::default(),
+            };
+            self.change(Op::HoldAll(Some(hold)), "self-heal is off for the whole fleet".to_owned()).await
         } else {
             let hold = Hold {
                 node: self.shared.node_name(),

@@ -1,7 +1,7 @@
 //! The loop: what does the core want? do it, tell the core, commit, again. People's requests are events like any other.
 
 use super::executor::execute;
-use super::facts;
+use super::facts::{self, Asked};
 use super::progress::Log;
 use super::shared::{NodeView, Parts, Shared, World, jitter, nonce};
 use crate::clock::Clock;
@@ -15,7 +15,7 @@ use crate::core::guard::{self, Verdicts};
 use crate::core::heal::{Heal, heal};
 use crate::core::page::{self, PageKind, Severity};
 use crate::core::plan::Kind;
-use crate::core::record::{Hold, Op, Record};
+use crate::core::record::{Hold, Op, Pause, Record};
 use crate::core::target::Own;
 use crate::core::time::{Dwell, Now};
 use crate::core::want::want;
@@ -37,6 +37,8 @@ pub enum Request {
         by: Arc<str>,
         /// Guards overridden, with reasons.
         overrides: Vec<(Arc<str>, Arc<str>)>,
+        /// The caller's own name for its request; empty = none.
+        request: Arc<str>,
         /// The answer.
         reply: oneshot::Sender<RunReply>,
     },
@@ -79,6 +81,8 @@ pub struct Agent<W: World> {
     log: Log,
     /// The own target has been out since, with no cycle to explain it.
     out: Option<Dwell>,
+    /// `hold --all` as this agent first saw it, and its time.
+    hold_all: Option<(Pause, Dwell)>,
     /// The state was unreadable, and its way back is not planned yet: why.
     quarantine: Option<String>,
     /// The disk refused a step, and the state stayed where it was: not again before then.
@@ -103,6 +107,7 @@ impl<W: World> Agent<W> {
             queue,
             log: Log::default(),
             out: None,
+            hold_all: None,
             quarantine: None,
             stalled: None,
             status: String::new(),
@@ -136,7 +141,14 @@ impl<W: World> Agent<W> {
             let message = format!("{why}; this agent observes, so nothing else is done");
             return self.raise(PageKind::AgentFault, Severity::Critical, message.into()).await;
         }
-        let plan = match facts::plan(&self.shared, &parts, Kind::Recovery, "backstop".into(), Vec::new()).await {
+        let plan = match facts::plan(
+            &self.shared,
+            &parts,
+            Kind::Recovery,
+            Asked { by: "backstop".into(), ..Asked::default() },
+        )
+        .await
+        {
             Ok(plan) => plan,
             Err(fault) => {
                 tracing::error!(%fault, "the way back of this node cannot be planned yet");
@@ -283,8 +295,8 @@ impl<W: World> Agent<W> {
 
     async fn request(&mut self, request: Request) {
         match request {
-            Request::Begin { kind, by, overrides, reply } => {
-                let answer = self.begin(kind, by, overrides).await;
+            Request::Begin { kind, by, overrides, request, reply } => {
+                let answer = self.begin(kind, Asked { by, request, overrides }).await;
                 let _ = reply.send(answer);
             }
             Request::Rejoin { by, reason, skip_check, reply } => {
@@ -309,12 +321,13 @@ impl<W: World> Agent<W> {
         self.commit(step, &now).await;
     }
 
-    async fn begin(&mut self, kind: Kind, by: Arc<str>, overrides: Vec<(Arc<str>, Arc<str>)>) -> RunReply {
+    async fn begin(&mut self, kind: Kind, asked: Asked) -> RunReply {
         let parts = self.shared.parts();
         let names = |cycle: String| (cycle, parts.config.node.name.to_string(), parts.config.fleet.to_string());
         if let Some(c) = &self.journal.now().cycle {
             let same = matches!((&c.plan.kind, &kind), (Kind::Patch(a), Kind::Patch(b)) if a.same_as(b));
-            if same && c.failure.is_none() {
+            let again = !asked.request.is_empty() && c.plan.request == asked.request;
+            if again || (same && c.failure.is_none()) {
                 let (cycle, node, fleet) = names(c.plan.id.to_string());
                 return RunReply::Attached { cycle, node, fleet };
             }
@@ -322,23 +335,31 @@ impl<W: World> Agent<W> {
                 format!("busy with cycle {} (job {}, stage {})", c.plan.id, c.plan.job_name(), c.stage.name());
             return refused(Exit::Busy, message, None, Some("backstop wait".to_owned()));
         }
+        if let Some(last) = &self.journal.now().last
+            && !asked.request.is_empty()
+            && last.request == asked.request
+        {
+            // The answer was lost, and the cycle is over: its verdict is what was asked for.
+            let (cycle, node, fleet) = names(last.cycle.to_string());
+            return RunReply::Attached { cycle, node, fleet };
+        }
         if let Some(why) = &self.quarantine {
             return refused(Exit::StateUnreadable, why.clone(), None, Some("backstop explain".to_owned()));
         }
         if self.journal.committed().is_none() && self.journal.retry().await.is_err() {
             return refused(Exit::Guard, "state-durable: the state directory cannot be written".to_owned(), None, None);
         }
-        let (verdicts, record) = self.guards(&parts, &kind, &overrides).await;
+        let (verdicts, record) = self.guards(&parts, &kind, &asked.overrides).await;
         if let Some(v) = verdicts.first_refusal() {
             let next = next_for(v.exit, &parts, record.as_ref());
             let message = format!("{}: {}", v.guard, v.sentence);
             self.shared.audit.record(&json!({
                 "at": crate::alerts::text::rfc3339(self.shared.clock.now().wall_ms),
-                "event": "refused", "by": by, "guard": v.guard, "message": v.sentence,
+                "event": "refused", "by": asked.by, "guard": v.guard, "message": v.sentence,
             }));
             return refused(v.exit, message, Some(verdicts.clone()), next);
         }
-        let plan = match facts::plan(&self.shared, &parts, kind, by, overrides).await {
+        let plan = match facts::plan(&self.shared, &parts, kind, asked).await {
             Ok(plan) => plan,
             Err(f) => return refused(Exit::Unreachable, f.to_string(), Some(verdicts), None),
         };
@@ -381,7 +402,7 @@ impl<W: World> Agent<W> {
         if !own.is_empty() && own.iter().all(|o| *o == Own::InService) {
             return Ok("this node is in service; nothing to do".to_owned());
         }
-        match self.begin(Kind::Return, by.clone(), Vec::new()).await {
+        match self.begin(Kind::Return, Asked { by: by.clone(), ..Asked::default() }).await {
             RunReply::Started { cycle, .. } | RunReply::Attached { cycle, .. } => {
                 if skip_check {
                     self.event(&Event::Rejoin { by, reason, skip_check }).await;
@@ -395,7 +416,7 @@ impl<W: World> Agent<W> {
     async fn hold(&mut self, hold: Hold) -> Result<String, (Exit, String)> {
         let Some(c) = &self.journal.now().cycle else {
             let by = hold.order.by.clone();
-            return match self.begin(Kind::Hold(hold), by, Vec::new()).await {
+            return match self.begin(Kind::Hold(hold), Asked { by, ..Asked::default() }).await {
                 RunReply::Started { cycle, .. } | RunReply::Attached { cycle, .. } => {
                     Ok(format!("leaving for the hold, cycle {cycle}; follow it with: backstop wait"))
                 }
@@ -453,7 +474,7 @@ impl<W: World> Agent<W> {
         let me = self.shared.instance();
         match heal(self.journal.now(), &seen.own, record, &me, &parts.rules()) {
             None => self.out = None,
-            Some(Heal::Register(_)) if record.is_some_and(|r| r.hold_all.is_some()) => self.out = None,
+            Some(Heal::Register(_)) if self.healing_is_off(record, &now) => self.out = None,
             Some(Heal::Register(group)) => {
                 let after = parts.config.reconcile.self_heal_after_ms;
                 let since = self.out.get_or_insert_with(|| Dwell::start(&now, after)).clone();
@@ -467,6 +488,20 @@ impl<W: World> Agent<W> {
             }
             Some(Heal::EndHold) => self.heal_record(&parts, &Op::EndHold { instance: me }).await,
         }
+    }
+
+    /// `hold --all`, for its stated time: counted here from this agent's own first sight of it.
+    fn healing_is_off(&mut self, record: Option<&Record>, now: &Now) -> bool {
+        let Some(hold) = record.and_then(|r| r.hold_all.as_ref()) else {
+            self.hold_all = None;
+            return false;
+        };
+        let seen = self.hold_all.take().filter(|(order, _)| *order == hold.order);
+        let (order, until) =
+            seen.unwrap_or_else(|| (hold.order.clone(), Dwell::start(now, hold.for_s.saturating_mul(1_000))));
+        let over = until.over(now);
+        self.hold_all = Some((order, until));
+        !over
     }
 
     async fn heal_registration(&mut self, parts: &Parts<W>, group: usize) {

@@ -12,7 +12,7 @@ use crate::config::{self, Config, Store};
 use crate::control::backend::Backend as _;
 use crate::control::protocol::Done;
 use crate::control::roles::Roles;
-use crate::control::server::{Limits, Replace, Server};
+use crate::control::server::{Limits, Outcome, Replace, Server};
 use crate::core::error::Fault;
 use crate::core::exit::Exit;
 use crate::core::page::{PageKind, Severity};
@@ -161,8 +161,7 @@ async fn serve(args: Files, host: String, chosen: Chosen, s: Started) -> anyhow:
 
     let handle = Handle::new(shared.clone(), send.clone(), reloader(args, host, shared.clone(), send.clone()));
     let _hup = on_hup(handle.clone())?;
-    let _control =
-        spawn(s.server.serve(handle, roles, Limits::default(), Arc::new(|line| tracing::info!(?line, "control"))));
+    let _control = spawn(s.server.serve(handle, roles, Limits::default(), audit_denied(shared.clone())));
 
     let report = reporter(send.clone());
     let pause = {
@@ -189,6 +188,20 @@ async fn serve(args: Files, host: String, chosen: Chosen, s: Started) -> anyhow:
     agent.run(s.stop).await;
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Stopping]);
     Ok(Exit::Done)
+}
+
+/// What a caller was not allowed, in the audit journal; what was allowed writes its own line.
+fn audit_denied(shared: Arc<Shared<SystemWorld>>) -> crate::control::server::Audit {
+    Arc::new(move |line| {
+        if let Outcome::Refused(status, why) = &line.outcome {
+            let at = crate::alerts::text::rfc3339(shared.clock.now().wall_ms);
+            shared.audit.record(&serde_json::json!({
+                "at": at, "event": "denied", "by": line.caller.name, "uid": line.caller.uid, "pid": line.pid,
+                "verb": line.verb.map(|v| v.label()), "about": line.about, "status": status, "outcome": why,
+            }));
+        }
+        tracing::info!(?line, "control");
+    })
 }
 
 fn notify_status(text: &str) {

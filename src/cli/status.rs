@@ -195,7 +195,7 @@ fn record(r: &Record, now_ms: u64) -> Vec<String> {
         let time = span(h.for_s.saturating_mul(1_000));
         labelled("Held", format!("{} for {time} by {}", h.node, order(&h.order, now_ms)))
     });
-    let all = r.hold_all.iter().map(|p| labelled("Heal", format!("OFF on every node by {}", order(p, now_ms))));
+    let all = r.hold_all.iter().map(|p| labelled("Heal", format!("OFF on every node by {}", order(&p.order, now_ms))));
     slots.chain(holds).chain(all).collect()
 }
 

@@ -273,6 +273,8 @@ pub struct Early {
 pub struct Ended {
     /// Which.
     pub cycle: CycleId,
+    /// The request that it answered.
+    pub request: Arc<str>,
     /// Its job's name.
     pub job: Arc<str>,
     /// The verdict.

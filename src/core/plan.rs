@@ -21,6 +21,8 @@ pub struct Plan {
     pub node: NodeName,
     /// Who asked.
     pub by: Arc<str>,
+    /// The caller's own name for its request: sent again after a lost answer, it finds this cycle.
+    pub request: Arc<str>,
     /// What "back" means: every one of these.
     pub targets: Vec<OwnTarget>,
     /// How the node is checked.

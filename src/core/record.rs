@@ -39,7 +39,7 @@ pub struct Record {
     /// Nodes that an operator keeps out, by instance.
     pub holds: BTreeMap<InstanceId, Hold>,
     /// No self-heal anywhere.
-    pub hold_all: Option<Pause>,
+    pub hold_all: Option<Hold>,
     /// Instances said to be gone for good: they take no slot again.
     pub retired: BTreeMap<InstanceId, Pause>,
     /// The last cycles, oldest first.
@@ -229,7 +229,7 @@ pub enum Op {
         instance: InstanceId,
     },
     /// Switch self-heal off, or on again, for the whole fleet.
-    HoldAll(Option<Pause>),
+    HoldAll(Option<Hold>),
     /// This instance is gone for good: slot and hold go, a slot leaves a latch.
     Retire {
         /// Which instance.

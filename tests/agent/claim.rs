@@ -307,7 +307,13 @@ impl Claimant {
         let (reply, answer) = oneshot::channel();
         let job =
             JobSpec { name: "patch".into(), argv: vec!["patch".into()], reboots: false, reboot: RebootPolicy::Never };
-        let begin = Request::Begin { kind: Kind::Patch(job), by: "test".into(), overrides: Vec::new(), reply };
+        let begin = Request::Begin {
+            kind: Kind::Patch(job),
+            by: "test".into(),
+            overrides: Vec::new(),
+            request: "".into(),
+            reply,
+        };
         self.queue.send(begin).await.unwrap();
         let cycle = match answer.await.unwrap() {
             RunReply::Started { cycle, .. } => CycleId(cycle.into()),

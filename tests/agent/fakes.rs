@@ -530,7 +530,7 @@ impl Running {
 
     pub async fn begin(&self, kind: Kind) -> RunReply {
         let (reply, answer) = oneshot::channel();
-        let begin = Request::Begin { kind, by: "test".into(), overrides: Vec::new(), reply };
+        let begin = Request::Begin { kind, by: "test".into(), overrides: Vec::new(), request: "".into(), reply };
         self.queue.send(begin).await.unwrap();
         answer.await.unwrap()
     }

@@ -32,6 +32,7 @@ pub(crate) fn step(n: u64, stage: StageName, text: &str, took_ms: Option<u64>) -
 pub(crate) fn ended(exit: Exit) -> Ended {
     Ended {
         cycle: CycleId::from("c-91d2"),
+        request: "".into(),
         job: "apt-security".into(),
         exit,
         message: exit.sentence().into(),

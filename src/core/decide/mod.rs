@@ -324,6 +324,7 @@ impl Turn<'_> {
         };
         Ended {
             cycle: self.c.plan.id.clone(),
+            request: self.c.plan.request.clone(),
             job: self.c.plan.job_name(),
             exit,
             message,

@@ -183,6 +183,7 @@ fn plan(f: &Config, instance: &InstanceId, c: u8, kind: Kind, target: &dyn Fn(us
         instance: instance.clone(),
         node: "a-node".into(),
         by: "somebody".into(),
+        request: "".into(),
         targets: (0..f.groups).map(|g| OwnTarget { target: target(i, g), facts }).collect(),
         check: CheckSettings {
             node_name: "node".into(),
