@@ -31,7 +31,7 @@ use std::time::Duration;
 /// Port of every client node: each has a loopback address of its own.
 const PORT: u16 = 9_200;
 /// Longest wait (real) for a fleet to come up.
-const READY: Duration = Duration::from_secs(60);
+const READY: Duration = Duration::from_mins(1);
 /// Fleets of one process get distinct addresses.
 static FLEETS: AtomicU32 = AtomicU32::new(0);
 

@@ -1,5 +1,6 @@
 //! The config file of a rehearsed agent: what the fleet must say, and on top of it what its user wants.
 
+use std::fmt::Write as _;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use toml::{Table, Value};
@@ -43,9 +44,10 @@ impl ConfigFacts {
             self.nodes.clamp(1, 3)
         );
         for arn in &self.groups {
-            all.push_str(&format!("[[target_group]]\narn = {arn:?}\n"));
+            writeln!(all, "[[target_group]]\narn = {arn:?}").ok();
         }
-        all.push_str(&format!(
+        write!(
+            all,
             "[pager.webhook]\nurl = {pager:?}\ntimeout = \"3s\"\n\
              [elasticsearch]\nurl = {node:?}\nnode_name = {name:?}\ntimeout = \"1s\"\n\
              [record]\nstore = \"file\"\nsingle_host = true\npath = {record}\n\
@@ -66,7 +68,8 @@ impl ConfigFacts {
             state = text(&self.state_dir()),
             run = text(&self.dir.join("run")),
             host = self.stand_in_url,
-        ));
+        )
+        .ok();
         all.parse()
     }
 

@@ -403,13 +403,11 @@ async fn end(child: Option<Child>, signal: Signal) -> Ended {
     if let Some(pid) = child.id() {
         send(pid, signal);
     }
-    match pace::within(CLEAN_END, child.wait()).await {
-        Some(status) => status.ok(),
-        None => {
-            child.start_kill().ok();
-            child.wait().await.ok()
-        }
+    if let Some(status) = pace::within(CLEAN_END, child.wait()).await {
+        return status.ok();
     }
+    child.start_kill().ok();
+    child.wait().await.ok()
 }
 
 fn end_jobs(state_dir: &Path) {

@@ -32,7 +32,7 @@ const LOOK: Duration = Duration::from_millis(1);
 /// systemd's `RestartSec=`, simulated.
 const RESTART_MS: u64 = 5_000;
 /// Longest wait (real) for anything.
-const BOUND: Duration = Duration::from_secs(60);
+const BOUND: Duration = Duration::from_mins(1);
 
 /// Rate and budget are lifted, and waits are short: it is the stages that matter.
 pub(super) fn prepare(fleet: &mut FleetOptions) {
@@ -41,9 +41,9 @@ pub(super) fn prepare(fleet: &mut FleetOptions) {
     }
     fleet.restart = NodeStart { refused_ms: 4_000, not_joined_ms: 4_000, ..NodeStart::AT_ONCE };
     fleet.off_ms = 2_000;
-    fleet.config = "[limits]\ncycles_per_hour = 1000000\ncycles_per_day = 1000000\n\
+    "[limits]\ncycles_per_hour = 1000000\ncycles_per_day = 1000000\n\
                     [drain]\nquiet = \"2s\"\n[check]\nover = \"4s\"\nevery = \"1s\"\n[settle]\nbake = \"5s\"\n"
-        .to_owned();
+        .clone_into(&mut fleet.config);
 }
 
 pub(super) async fn play(play: &mut Play<'_>, cycles: u32) -> anyhow::Result<Played> {
