@@ -92,6 +92,35 @@ fn shortest(f: Config, rule: &'static str) -> Option<Vec<Act>> {
     (depth - 4..=depth).find_map(look)
 }
 
+/// What may be left out of a state, may be left out.
+#[test]
+fn the_quotient_is_sound_on_random_histories() {
+    let t = Instant::now();
+    let plenty = Config { cycles: 2, faults: 12, verbs: 4, kinds: Faults::MORE, ..base(2, 1) };
+    let mut steps = 0;
+    for seed in 0..300 {
+        for f in [
+            plenty,
+            Config { reboot: true, ..plenty },
+            Config { groups: 2, dwells: true, ..plenty },
+            Config { silent: true, n: 3, rules: base(3, 2).rules, ..plenty },
+            Config { recovery: true, reboot: true, ..plenty },
+        ] {
+            steps += walk::side_by_side(f, seed, 160);
+        }
+    }
+    println!("{steps} steps side by side, {:.1?}", t.elapsed());
+}
+
+#[test]
+fn node_numbers_carry_no_meaning() {
+    let plenty = Config { cycles: 2, faults: 12, verbs: 4, kinds: Faults::MORE, ..base(3, 2) };
+    for seed in 0..60 {
+        walk::names_carry_no_meaning(plenty, seed, 160);
+        walk::names_carry_no_meaning(Config { groups: 2, n: 2, rules: base(2, 1).rules, ..plenty }, seed, 160);
+    }
+}
+
 fn caught(mutant: Mutant, rule: &'static str, f: Config, faults: u8, verbs: u8, kinds: Faults) {
     let mut f = Config { faults, verbs, kinds, ..f };
     assert_eq!(shortest(f, rule), None, "the rule must hold without the mutant");

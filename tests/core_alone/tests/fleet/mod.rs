@@ -17,6 +17,7 @@ mod names;
 mod quotient;
 mod rules;
 mod tables;
+pub mod walk;
 mod world;
 
 pub use names::{CYCLES, Clock, HOLD, What};
@@ -215,7 +216,11 @@ pub enum Act {
     HoldEnds(usize),
     Crash(usize),
     Boot(usize),
+    /// It was down until after its stage's deadline.
+    BootLate(usize),
     Persist(usize),
+    /// Something without meaning here (a page) was to be stored, and the disk refused.
+    PageNotStored(usize),
     // its surroundings
     Progress(usize, usize),
     JobEnds(usize, Job),

@@ -73,8 +73,11 @@ impl Quotient<'_> {
             reboot_needed: v.reboot_needed,
             output_tail: self.names.empty.clone(),
         });
+        // Where its end does nothing but page, it is over: release, and the way back of a failed cycle.
+        let only_pages = c.stage == Stage::Release || (c.failure.is_some() && c.stage.name().homeward());
+        let deadline = self.deadline(&c.deadline);
         Cycle {
-            deadline: self.deadline(&c.deadline),
+            deadline: if only_pages { deadline.spent(&self.here()) } else { deadline },
             entered: self.at(&c.entered.boot),
             out_since: c.out_since.as_ref().map(|_| self.here()),
             verdict,

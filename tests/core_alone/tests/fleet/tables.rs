@@ -47,6 +47,12 @@ impl<T> std::fmt::Debug for Renamed<T> {
     }
 }
 pub type Disk = Handle<Stored>;
+impl Stored {
+    /// A hold waits for its acknowledgement.
+    pub fn holds(&self) -> bool {
+        self.d.cycle.as_ref().is_some_and(|c| c.hold.is_some())
+    }
+}
 
 /// What a running process has: its decision, and what it has learnt since.
 #[derive(Debug)]
@@ -169,6 +175,10 @@ pub enum Job {
 pub enum Answer {
     Start(u8, super::names::What),
     Recovered,
+    /// ... and the stage's deadline has passed in the meantime.
+    RecoveredLate,
+    /// Not an event: a change without meaning here that the disk refuses.
+    NotStored,
     Tick,
     Deadline,
     HoldTime,
@@ -358,7 +368,13 @@ impl Tables {
             }
             (*d, *v) = (next.durable, next.seen);
         };
-        turn(&mut d, &mut v, &event, &now);
+        if answer == Answer::NotStored {
+            let durable = Durable { page_seq: d.page_seq + 1, ..d.clone() };
+            let next = settle_commit(&d, &v, Step { durable, seen: v.clone() }, false, &now);
+            (d, v) = (next.durable, next.seen);
+        } else {
+            turn(&mut d, &mut v, &event, &now);
+        }
         for _ in 0..8 {
             let Some(at) = v.next_at.clone().filter(|at| at.since(&now).is_some_and(|ms| ms > 0)) else { break };
             now = at;
@@ -386,7 +402,7 @@ impl Tables {
         let cycle = ram.disk.d.cycle.as_ref();
         let now = &ram.now;
         match answer {
-            Answer::Deadline => cycle.map_or(now.clone(), |c| c.deadline.due_at(now)),
+            Answer::Deadline | Answer::RecoveredLate => cycle.map_or(now.clone(), |c| c.deadline.due_at(now)),
             Answer::HoldTime => match cycle.map(|c| &c.stage) {
                 Some(Stage::Held { until }) => until.due_at(now),
                 _ => now.clone(),
@@ -402,8 +418,8 @@ impl Tables {
         let i = self.names.node(&ram.disk.d.instance);
         match answer {
             Answer::Start(c, what) => Event::Start(self.names.plans[&(i, c, what)].clone()),
-            Answer::Recovered => Event::Recovered,
-            Answer::Tick | Answer::Deadline | Answer::HoldTime | Answer::Stall => Event::Tick,
+            Answer::Recovered | Answer::RecoveredLate => Event::Recovered,
+            Answer::NotStored | Answer::Tick | Answer::Deadline | Answer::HoldTime | Answer::Stall => Event::Tick,
             Answer::Rejoin => Event::Rejoin { by: "somebody".into(), reason: "a reason".into(), skip_check: false },
             Answer::Hold => Event::Hold(self.names.hold.clone()),
             Answer::Acked { leavers } => Event::Acked { leavers: self.set(leavers) },
@@ -465,6 +481,16 @@ impl Tables {
     pub fn heal(&self, ram: Ram, own: &[Own], record: Option<Rec>) -> Option<heal::Heal> {
         let d = &ram.disk.d;
         heal::heal(d, own, record.map(|r| &r.value().r), &d.instance, &self.f.rules)
+    }
+
+    /// The quotient of a stored state, under its node's clock.
+    pub fn reduced_disk(&self, d: &Durable, now: &Now) -> Disk {
+        self.disk(Quotient { names: &self.names, now }.durable(d))
+    }
+
+    /// The same decision. Whole values may differ in pages and texts: a driver stores those before it acts outwards.
+    pub fn same(&self, a: Disk, b: Disk, now: &Now) -> bool {
+        a == b || (self.whole && self.reduced_disk(&a.d, now) == self.reduced_disk(&b.d, now))
     }
 
     // ---- the load balancer ----

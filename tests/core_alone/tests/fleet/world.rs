@@ -137,7 +137,7 @@ impl Fleet {
     fn judge(&self, w: &mut World, i: usize, ram: Ram) {
         let (s, todo, v) = (ram.disk, ram.todo, &ram.v);
         let n = w.node[i];
-        let committed = n.disk == s || self.is(Mutant::EffectBeforePersist);
+        let committed = self.t.same(n.disk, s, &ram.now) || self.is(Mutant::EffectBeforePersist);
         w.broke(Bad::OutwardUncommitted, ram.outward && !committed);
         let owes = s.failed && s.cycle != 0 && !v.tried && !v.latched && w.store;
         let owes = owes && w.latch(i, s.cycle) == LatchState::None;
@@ -316,7 +316,12 @@ impl Fleet {
         for (i, n) in w.node.iter().enumerate().take(self.f.n) {
             match n.ram {
                 Some(ram) => self.agent_acts(w, i, ram, out),
-                None => out.push(Boot(i)),
+                None => {
+                    out.push(Boot(i));
+                    if n.disk.stage.is_some() {
+                        out.push(BootLate(i));
+                    }
+                }
             }
             out.extend((0..self.f.groups).map(|g| Progress(i, g)));
             if n.sick {
@@ -408,6 +413,9 @@ impl Fleet {
         } else {
             out.push(Deadline(i));
         }
+        if w.node[i].full && ram.disk.holds() {
+            out.push(PageNotStored(i));
+        }
         if stage == Some(StageName::Held) {
             out.push(HoldEnds(i));
         }
@@ -423,8 +431,8 @@ impl Fleet {
         use Act::*;
         let mut w = *last;
         match act {
-            Run(_) | Turn(..) | Reconcile(_) | Deadline(_) | HoldEnds(_) | Crash(_) | Boot(_) | Persist(_)
-            | Stall(_) => {
+            Run(_) | Turn(..) | Reconcile(_) | Deadline(_) | HoldEnds(_) | Crash(_) | Boot(_) | BootLate(_)
+            | Persist(_) | Stall(_) | PageNotStored(_) => {
                 self.agent_step(&mut w, act)?;
             }
             Retire(_) | Clear(..) | Hold(_) | Rejoin(_) | PeerLatches(_) | Expire(..) | HoldVanishes(_) => {
@@ -464,6 +472,10 @@ impl Fleet {
                 }
                 self.learn(w, i, Answer::Deadline);
             }
+            PageNotStored(i) => {
+                may(w.node[i].full && w.node[i].ram?.disk.holds())?;
+                self.learn(w, i, Answer::NotStored);
+            }
             HoldEnds(i) => {
                 may(w.node[i].ram?.disk.stage == Some(StageName::Held))?;
                 self.learn(w, i, Answer::HoldTime);
@@ -472,11 +484,12 @@ impl Fleet {
                 spend(w)?;
                 self.down(w, i);
             }
-            Boot(i) => {
+            Boot(i) | BootLate(i) => {
                 let n = &mut w.node[i];
                 may(n.ram.is_none() && n.alive)?;
                 n.ram = Some(self.t.boot(n.disk, n.clock));
-                self.learn(w, i, Answer::Recovered);
+                let late = act == BootLate(i);
+                self.learn(w, i, if late { Answer::RecoveredLate } else { Answer::Recovered });
             }
             Stall(i) => {
                 spend(w)?;
