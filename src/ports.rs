@@ -104,6 +104,8 @@ pub trait Host: Send + Sync + 'static {
     fn reboot(&self) -> impl Future<Output = Result<(), Fault>> + Send;
     /// The machine is on its way down.
     fn shutting_down(&self) -> bool;
+    /// Lifecycle state in an Auto Scaling group; `None` = in none, or not asked since the instance id is stated.
+    fn lifecycle(&self) -> impl Future<Output = Result<Option<std::sync::Arc<str>>, Fault>> + Send;
     /// A package manager at work, by name.
     fn package_manager(&self) -> Result<Option<String>, Fault>;
 }

@@ -6,9 +6,11 @@ use super::supervisor::fenced;
 use crate::clock::Clock;
 use crate::config::ConnectionsLeft;
 use crate::core::error::Fault;
-use crate::core::guard::{Fact, Facts, Guard};
+use crate::core::exit::Exit;
+use crate::core::guard::{self, Fact, Facts, Guard, Verdicts};
 use crate::core::ids::CycleId;
 use crate::core::plan::{Kind, Limits, Plan};
+use crate::core::rules::Rules;
 use crate::core::settings::{BalancerKind, CheckPass, CheckSettings, NodeIdentity};
 use crate::ports::{Host, LoadBalancer, MayRegister, NodeCheck};
 use crate::state::disk::Disk;
@@ -34,6 +36,23 @@ pub fn of_hold(guard: Guard) -> bool {
             | Guard::MinimumHealthy
             | Guard::RegisterAllowed
     )
+}
+
+/// All guards over these facts. An agent that runs with an older config than its file says why it does not act.
+pub fn evaluate<W: World>(
+    facts: &Facts,
+    parts: &Parts<W>,
+    rules: &Rules,
+    overrides: &[(Arc<str>, Arc<str>)],
+) -> Verdicts {
+    let mut verdicts = guard::evaluate(facts, rules, overrides);
+    if parts.problem.is_some() {
+        for v in verdicts.0.iter_mut().filter(|v| v.guard == Guard::Mode) {
+            v.sentence = "the config file cannot be used (backstop config check); no cycle starts until it can".into();
+            v.exit = Exit::Guard;
+        }
+    }
+    verdicts
 }
 
 /// Reads everything anew.
@@ -65,7 +84,21 @@ pub async fn gather<W: World>(shared: &Arc<Shared<W>>, parts: &Arc<Parts<W>>, pl
             Ok(Some(name)) => Fact::No(format!("{name} is at work")),
             Err(f) => Fact::Unknown(f.to_string()),
         },
-        autoscaling: Fact::Yes("not a member of an Auto Scaling group, or EC2 health checks are stated".to_owned()),
+        autoscaling: autoscaling(parts).await,
+    }
+}
+
+/// A group with ELB health checks would terminate a node that left.
+async fn autoscaling<W: World>(parts: &Parts<W>) -> Fact {
+    match parts.host.lifecycle().await {
+        Ok(None) => Fact::Yes("in no Auto Scaling group, as far as instance metadata was asked".to_owned()),
+        Ok(Some(state)) if &*state != "InService" => Fact::No(format!("lifecycle state {state}, need InService")),
+        Ok(Some(_)) if parts.config.asg_health_check_ec2 => Fact::Yes("EC2 health checks are stated".to_owned()),
+        Ok(Some(_)) => Fact::No(
+            "in an Auto Scaling group: state asg_health_check = \"EC2\", for ELB health checks would terminate a node that left"
+                .to_owned(),
+        ),
+        Err(f) => Fact::Unknown(f.to_string()),
     }
 }
 
@@ -84,13 +117,7 @@ fn acts<W: World>(parts: &Parts<W>) -> Fact {
 /// The own node reaches its cluster, and is who the config says.
 async fn cluster<W: World>(parts: &Parts<W>, plan: Option<&Plan>) -> Result<CheckPass, Fault> {
     let settings = plan.map_or_else(|| parts.config.check_settings(), |p| p.check.clone());
-    let pass = parts.check.check(&settings).await?;
-    let want = &parts.config.elasticsearch.node_name;
-    if pass.identity.node_name != *want {
-        let message = format!("{} is node {}, expected {want}", settings.url, pass.identity.node_name);
-        return Err(Fault::new(crate::core::error::Class::Refused, message));
-    }
-    Ok(pass)
+    parts.check.check(&settings).await
 }
 
 async fn identity<W: World>(shared: &Shared<W>, parts: &Parts<W>) -> Fact {

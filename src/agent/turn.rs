@@ -11,11 +11,11 @@ use crate::core::decide::{Step, decide};
 use crate::core::effect::Want;
 use crate::core::event::Event;
 use crate::core::exit::Exit;
-use crate::core::guard::{self, Verdicts};
+use crate::core::guard::Verdicts;
 use crate::core::heal::{Heal, heal};
 use crate::core::page::{self, PageKind, Severity};
 use crate::core::plan::Kind;
-use crate::core::record::{Hold, Op};
+use crate::core::record::{Hold, Op, Record};
 use crate::core::target::Own;
 use crate::core::time::{Dwell, Now};
 use crate::core::want::want;
@@ -79,6 +79,8 @@ pub struct Agent<W: World> {
     log: Log,
     /// The own target has been out since, with no cycle to explain it.
     out: Option<Dwell>,
+    /// The state was unreadable, and its way back is not planned yet: why.
+    quarantine: Option<String>,
     /// The disk refused a step, and the state stayed where it was: not again before then.
     stalled: Option<Now>,
     status: String,
@@ -101,6 +103,7 @@ impl<W: World> Agent<W> {
             queue,
             log: Log::default(),
             out: None,
+            quarantine: None,
             stalled: None,
             status: String::new(),
             notify,
@@ -115,46 +118,49 @@ impl<W: World> Agent<W> {
             Found::Foreign(why) => tracing::warn!(why, "state of another instance set aside: a fresh node"),
             Found::Unreadable(why) => {
                 tracing::error!(why, "state unreadable: latched, way back only");
-                self.quarantine(&why).await;
+                self.quarantine = Some(why);
+                self.plan_quarantine().await;
             }
         }
         self.event(&Event::Recovered).await;
     }
 
-    /// This node's state is gone: latch, page, and put the node back if it passes.
-    async fn quarantine(&mut self, why: &str) {
+    /// This node's state is gone: latch, page, and put the node back if it passes. Tried until its way back can be planned.
+    async fn plan_quarantine(&mut self) {
+        let Some(why) = self.quarantine.clone() else { return };
         let parts = self.shared.parts();
         let now = self.shared.clock.now();
-        loop {
-            match facts::plan(&self.shared, &parts, Kind::Recovery, "backstop".into(), Vec::new()).await {
-                Ok(plan) => {
-                    let step = decide(self.journal.now(), &self.seen, &Event::Start(Arc::new(plan)), &now, jitter());
-                    let mut step = step;
-                    if let Some(c) = &mut step.durable.cycle {
-                        let at = now.clone();
-                        c.failure = Some(Failure {
-                            stage: StageName::Check,
-                            class: FailureClass::State,
-                            message: why.into(),
-                            at,
-                        });
-                    }
-                    page::raise_failure(&mut step.durable, &now);
-                    self.commit(step, &now).await;
-                    return;
-                }
-                Err(fault) => {
-                    tracing::error!(%fault, "the way back of this node cannot be planned yet");
-                    self.shared.clock.sleep_ms(DISK_RETRY_MS).await;
-                }
-            }
+        if parts.config.mode == crate::config::Mode::Observe {
+            // Nothing is written to AWS, and this node took nothing out: a person hears, and that is all.
+            self.quarantine = None;
+            let message = format!("{why}; this agent observes, so nothing else is done");
+            return self.raise(PageKind::AgentFault, Severity::Critical, message.into()).await;
         }
+        let plan = match facts::plan(&self.shared, &parts, Kind::Recovery, "backstop".into(), Vec::new()).await {
+            Ok(plan) => plan,
+            Err(fault) => {
+                tracing::error!(%fault, "the way back of this node cannot be planned yet");
+                self.stalled = Some(now.plus(DISK_RETRY_MS));
+                return;
+            }
+        };
+        self.quarantine = None;
+        let mut step = decide(self.journal.now(), &self.seen, &Event::Start(Arc::new(plan)), &now, jitter());
+        if let Some(c) = &mut step.durable.cycle {
+            let (stage, class) = (StageName::Check, FailureClass::State);
+            c.failure = Some(Failure { stage, class, message: why.into(), at: now.clone() });
+        }
+        page::raise_failure(&mut step.durable, &now);
+        self.commit(step, &now).await;
     }
 
     /// Runs until `stop` is ready. Clean at any moment: the state already says what to do next.
     pub async fn run(mut self, mut stop: tokio::sync::watch::Receiver<bool>) {
         let mut observed = self.shared.observed.subscribe();
         loop {
+            if self.quarantine.is_some() && self.stalled.is_none() {
+                self.plan_quarantine().await;
+            }
             let now = self.shared.clock.now();
             self.say(&now);
             self.stalled = self.stalled.take().filter(|at| now.since(at).is_none() && at.boot == now.boot);
@@ -290,15 +296,17 @@ impl<W: World> Agent<W> {
                 let _ = reply.send(answer);
             }
             Request::PageAccepted(seq) => self.event(&Event::PageAccepted(seq)).await,
-            Request::Fault(kind, severity, message) => {
-                let now = self.shared.clock.now();
-                let mut durable = self.journal.now().clone();
-                let page = page::about_cycle(&durable, kind, severity, message, &now);
-                page::raise(&mut durable, page);
-                let step = Step { durable, seen: self.seen.clone() };
-                self.commit(step, &now).await;
-            }
+            Request::Fault(kind, severity, message) => self.raise(kind, severity, message).await,
         }
+    }
+
+    async fn raise(&mut self, kind: PageKind, severity: Severity, message: Arc<str>) {
+        let now = self.shared.clock.now();
+        let mut durable = self.journal.now().clone();
+        let page = page::about_cycle(&durable, kind, severity, message, &now);
+        page::raise(&mut durable, page);
+        let step = Step { durable, seen: self.seen.clone() };
+        self.commit(step, &now).await;
     }
 
     async fn begin(&mut self, kind: Kind, by: Arc<str>, overrides: Vec<(Arc<str>, Arc<str>)>) -> RunReply {
@@ -314,12 +322,15 @@ impl<W: World> Agent<W> {
                 format!("busy with cycle {} (job {}, stage {})", c.plan.id, c.plan.job_name(), c.stage.name());
             return refused(Exit::Busy, message, None, Some("backstop wait".to_owned()));
         }
+        if let Some(why) = &self.quarantine {
+            return refused(Exit::StateUnreadable, why.clone(), None, Some("backstop explain".to_owned()));
+        }
         if self.journal.committed().is_none() && self.journal.retry().await.is_err() {
             return refused(Exit::Guard, "state-durable: the state directory cannot be written".to_owned(), None, None);
         }
-        let verdicts = self.guards(&parts, &kind, &overrides).await;
+        let (verdicts, record) = self.guards(&parts, &kind, &overrides).await;
         if let Some(v) = verdicts.first_refusal() {
-            let next = next_for(v.exit, &parts);
+            let next = next_for(v.exit, &parts, record.as_ref());
             let message = format!("{}: {}", v.guard, v.sentence);
             self.shared.audit.record(&json!({
                 "at": crate::alerts::text::rfc3339(self.shared.clock.now().wall_ms),
@@ -340,15 +351,21 @@ impl<W: World> Agent<W> {
         RunReply::Started { cycle, node, fleet }
     }
 
-    async fn guards(&self, parts: &Arc<Parts<W>>, kind: &Kind, overrides: &[(Arc<str>, Arc<str>)]) -> Verdicts {
+    /// The verdicts, and the record that they were read from.
+    async fn guards(
+        &self,
+        parts: &Arc<Parts<W>>,
+        kind: &Kind,
+        overrides: &[(Arc<str>, Arc<str>)],
+    ) -> (Verdicts, Option<Record>) {
         let facts = facts::gather(&self.shared, parts, None).await;
-        let mut verdicts = guard::evaluate(&facts, &parts.rules(), overrides);
+        let mut verdicts = facts::evaluate(&facts, parts, &parts.rules(), overrides);
         match kind {
             Kind::Patch(_) => {}
             Kind::Hold(_) => verdicts.0.retain(|v| facts::of_hold(v.guard)),
             Kind::Return | Kind::Recovery => verdicts.0.clear(),
         }
-        verdicts
+        (verdicts, facts.record.ok())
     }
 
     async fn rejoin(&mut self, by: Arc<str>, reason: Arc<str>, skip_check: bool) -> Result<String, (Exit, String)> {
@@ -492,12 +509,16 @@ fn refused(exit: Exit, message: String, verdicts: Option<Verdicts>, next: Option
     RunReply::Refused { exit: exit.code(), message, verdicts, next }
 }
 
-/// The exact next command for a refusal.
-pub fn next_for<W: World>(exit: Exit, parts: &Parts<W>) -> Option<String> {
+/// The exact next command for a refusal; `record` is the one that refused.
+pub fn next_for<W: World>(exit: Exit, parts: &Parts<W>, record: Option<&Record>) -> Option<String> {
     let node = &parts.config.node.name;
+    let open = || record.and_then(|r| r.open_latches().next());
     match exit {
         Exit::Paused if parts.problem.is_some() => Some("backstop config check".to_owned()),
-        Exit::Latched => Some("backstop latch list".to_owned()),
+        Exit::Latched => Some(match open() {
+            Some((id, l)) => format!("backstop explain {}; then backstop latch clear {id} --reason \"...\"", l.node),
+            None => "backstop latch list".to_owned(),
+        }),
         Exit::SlotHeld | Exit::PeersNotSettled | Exit::BelowMinimum => Some("backstop status".to_owned()),
         Exit::Paused => Some("backstop unpause --reason \"...\"   (or: backstop rejoin)".to_owned()),
         Exit::Done => None,

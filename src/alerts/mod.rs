@@ -24,6 +24,8 @@ pub struct Rendered {
     pub text: String,
     /// When it was raised, RFC 3339.
     pub raised: String,
+    /// When this delivery was written, RFC 3339: part of what is signed.
+    pub sent_at: String,
     /// The cycle, the latch, the stage, the class, where there are any.
     pub cycle: Option<String>,
     /// See `cycle`.

@@ -64,6 +64,7 @@ pub fn render(page: &Page, c: &Context) -> Rendered {
         summary,
         text,
         raised: rfc3339(page.raised.wall_ms),
+        sent_at: rfc3339(c.now_ms),
         cycle: page.cycle.as_ref().map(ToString::to_string),
         latch: page.latch.as_ref().map(ToString::to_string),
         stage: page.stage.map(|s| s.to_string()),

@@ -4,18 +4,22 @@ use super::Rendered;
 use crate::causes::Causes;
 use crate::core::error::{Class, Fault};
 use crate::ports::{BoxFuture, PageSink};
-use reqwest::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER};
+use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderValue, RETRY_AFTER};
+use ring::hmac;
+use secrecy::{ExposeSecret, SecretString};
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// Posts pages to one URL. 200 and 202 are acceptance; the receiver drops repeats by `Idempotency-Key`.
 pub struct Webhook {
     client: reqwest::Client,
     url: reqwest::Url,
+    secret_file: Option<PathBuf>,
 }
 
 impl Webhook {
     /// Errors: a URL that is none, or no TLS to be had.
-    pub fn new(url: &str, timeout_ms: u64) -> Result<Webhook, Fault> {
+    pub fn new(url: &str, timeout_ms: u64, secret_file: Option<PathBuf>) -> Result<Webhook, Fault> {
         let url = reqwest::Url::parse(url)
             .map_err(|e| Fault::new(Class::Refused, format!("pager.webhook.url is no URL: {e}")))?;
         let local = url.host_str().is_some_and(|h| h.starts_with("127.") || h == "localhost" || h == "[::1]");
@@ -37,7 +41,7 @@ impl Webhook {
         let client = builder
             .build()
             .map_err(|e| Fault::transport(format!("no HTTP client for the webhook: {}", Causes::of(&e).innermost())))?;
-        Ok(Webhook { client, url })
+        Ok(Webhook { client, url, secret_file })
     }
 
     /// Scheme and host only: the path of a webhook is often its secret.
@@ -49,15 +53,39 @@ impl Webhook {
         Fault::transport(format!("webhook {}: {}", self.origin(), Causes::of(e).innermost()))
     }
 
+    /// `X-Backstop-Timestamp` and `X-Backstop-Signature` (hex HMAC-SHA256 of `TIMESTAMP.BODY`), where there is a secret. It
+    /// is read at each delivery, so that a new one needs no restart.
+    fn signature(&self, body: &[u8], timestamp: &str) -> Result<HeaderMap, Fault> {
+        let mut headers = HeaderMap::new();
+        let Some(file) = &self.secret_file else { return Ok(headers) };
+        let secret = std::fs::read_to_string(file)
+            .map(SecretString::from)
+            .map_err(|e| Fault::new(Class::Auth, format!("pager.webhook.secret_file {}: {e}", file.display())))?;
+        let key = hmac::Key::new(hmac::HMAC_SHA256, secret.expose_secret().trim().as_bytes());
+        let mut context = hmac::Context::with_key(&key);
+        context.update(timestamp.as_bytes());
+        context.update(b".");
+        context.update(body);
+        let hex = context.sign().as_ref().iter().fold(String::new(), |hex, byte| format!("{hex}{byte:02x}"));
+        for (name, value) in [("x-backstop-timestamp", timestamp), ("x-backstop-signature", hex.as_str())] {
+            let value = HeaderValue::from_str(value)
+                .map_err(|_| Fault::new(Class::Refused, "the signature is no header value"))?;
+            headers.insert(name, value);
+        }
+        Ok(headers)
+    }
+
     async fn post(&self, page: &Rendered) -> Result<(), Fault> {
         let body = serde_json::to_vec(page)
             .map_err(|e| Fault::new(Class::Refused, format!("the page has no JSON form: {e}")))?;
         let key = HeaderValue::from_str(&page.id).unwrap_or(HeaderValue::from_static("backstop"));
+        let signature = self.signature(&body, &page.sent_at)?;
         let sent = self
             .client
             .post(self.url.clone())
             .header(CONTENT_TYPE, "application/json")
             .header("Idempotency-Key", key)
+            .headers(signature)
             .body(body)
             .send()
             .await;

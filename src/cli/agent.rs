@@ -91,7 +91,11 @@ struct Chosen {
 fn read(path: &Path, hostname: &str) -> Result<Chosen, String> {
     let bytes = std::fs::read(path).map_err(|e| format!("{}: {e}", path.display()))?;
     let (config, warnings) = config::parse(&path.display().to_string(), &bytes, hostname).map_err(|p| p.to_string())?;
-    let warnings = warnings.iter().map(ToString::to_string).collect();
+    let mut warnings: Vec<String> = warnings.iter().map(ToString::to_string).collect();
+    // A file that is wrong now may be right when it is needed: never a reason not to start.
+    let files = config::check_files(&config);
+    warnings.extend(files.problems.iter().map(ToString::to_string));
+    warnings.extend(files.warnings.iter().map(ToString::to_string));
     Ok(Chosen { config, bytes, problem: None, warnings })
 }
 
@@ -228,15 +232,18 @@ fn clock(config: &Config) -> anyhow::Result<SystemClock> {
     })
 }
 
+fn metadata_settings(config: &Config) -> MetadataSettings {
+    MetadataSettings { endpoint_url: config.node.imds_endpoint.clone(), ..MetadataSettings::default() }
+}
+
 /// Who this is. Asked until it is known: a machine that has just started may have no metadata service yet.
 async fn identity(config: &Config, clock: &SystemClock, mut stop: watch::Receiver<bool>) -> Option<InstanceIdentity> {
-    let settings = MetadataSettings { endpoint_url: config.node.imds_endpoint.clone(), ..MetadataSettings::default() };
     loop {
         let asked = async {
             if let Some(id) = &config.node.instance_id {
                 return Ok(InstanceIdentity { instance_id: id.clone(), local_ipv4: None });
             }
-            Metadata::new(&settings)?.identity(None).await
+            Metadata::new(&metadata_settings(config))?.identity(None).await
         };
         let fault: Fault = match asked.await {
             Ok(identity) => return Some(identity),
@@ -269,15 +276,21 @@ async fn parts(chosen: Chosen, identity: &InstanceIdentity) -> anyhow::Result<Pa
             operation_ms: c.elbv2.operation_timeout_ms,
         },
     };
-    let webhook = Webhook::new(c.pager.webhook.url.expose(), c.pager.webhook.timeout_ms)
-        .map_err(|f| anyhow::anyhow!("pager.webhook: {f}"))?;
+    let webhook =
+        Webhook::new(c.pager.webhook.url.expose(), c.pager.webhook.timeout_ms, c.pager.webhook.secret_file.clone())
+            .map_err(|f| anyhow::anyhow!("pager.webhook: {f}"))?;
+    // With a stated id nobody may be there to ask.
+    let metadata = match &c.node.instance_id {
+        Some(_) => None,
+        None => Metadata::new(&metadata_settings(c)).ok(),
+    };
     let sinks: Vec<Box<dyn PageSink>> = vec![Box::new(webhook)];
     Ok(Parts {
         balancer: Elb::connect(&settings).await,
         check: NodeChecker::new(),
         fleet: Fleet::new(store, c.fleet.as_str().into()),
         jobs: ProcessJobs::new(&c.paths.state_dir, JobSettings::default()),
-        host: SystemHost::new(c.rehearsal.host.clone(), identity.instance_id.clone()),
+        host: SystemHost::new(c.rehearsal.host.clone(), identity.instance_id.clone(), metadata),
         sinks,
         problem: chosen.problem,
         warnings: chosen.warnings,

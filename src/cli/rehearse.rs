@@ -1,5 +1,6 @@
 //! `backstop rehearse` and its hidden part, the client node.
 
+use super::context::Interrupts;
 use super::out::Out;
 use crate::core::exit::Exit;
 use crate::rehearse::live::Audience;
@@ -100,10 +101,19 @@ pub(super) fn run(args: &Args, out: &mut Out) -> anyhow::Result<Exit> {
         keep: args.keep.clone(),
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let report = runtime.block_on(async {
+    let played = runtime.block_on(async {
+        let mut interrupts = Interrupts::listen().context("cannot listen for Ctrl-C")?;
         let mut stage = Stage { terminal: out.terminal(), quiet: args.json, out };
-        scenario::play(&options, &mut stage).await
+        tokio::select! {
+            report = scenario::play(&options, &mut stage) => report.map(Some),
+            // Whatever was started ends with the play.
+            () = interrupts.next() => Ok(None),
+        }
     })?;
+    let Some(report) = played else {
+        out.complain("interrupted: everything that was started is ended");
+        return Ok(Exit::Internal);
+    };
     if let Some(file) = &args.svg {
         draw(file, &report.timeline.to_svg())?;
     }

@@ -108,25 +108,44 @@ pub(super) async fn run(ctx: &mut Ctx<'_>, args: &Args) -> anyhow::Result<Exit> 
     }
     let mut interrupts = Interrupts::listen().context("cannot listen for Ctrl-C")?;
     let mut steps = Steps::new(args.json);
-    let begun = match begin(ctx, args, &request, &steps, &mut interrupts).await {
-        Ok(Begun::Cycle(begun)) => begun,
-        Ok(Begun::Not(over)) => return Ok(conclude(ctx, args.json, &over)),
-        Err(e) => return Ok(ctx.no_answer(&e, true, args.json)),
-    };
-    let also = if begun.attached { ", which was under way already" } else { "" };
-    let head = format!(
-        "cycle {}, {}, fleet {}{also}.  Times are UTC.  Ctrl-C detaches; stop it with: backstop rejoin",
-        begun.cycle, begun.node, begun.fleet
-    );
-    steps.say(ctx, &head);
-    let until = if args.detach { Until::PastClaim } else { Until::Ended };
-    let followed = follow(ctx, &begun.cycle, until, &mut steps, &mut interrupts).await;
-    let end = match followed {
-        Ok(end) => verdict(end, &begun.node),
-        Err(e) => RunResult { next: Some("backstop wait".to_owned()), ..result(Exit::ContactLost, e.to_string()) },
+    let started = ctx.clock.now();
+    let (begun, end) = loop {
+        let begun = match begin(ctx, args, &request, &steps, &mut interrupts, &started).await {
+            Ok(Begun::Cycle(begun)) => begun,
+            Ok(Begun::Not(over)) => return Ok(conclude(ctx, args.json, &over)),
+            Err(e) => return Ok(ctx.no_answer(&e, true, args.json)),
+        };
+        let also = if begun.attached { ", which was under way already" } else { "" };
+        let head = format!(
+            "cycle {}, {}, fleet {}{also}.  Times are UTC.  Ctrl-C detaches; stop it with: backstop rejoin",
+            begun.cycle, begun.node, begun.fleet
+        );
+        steps.say(ctx, &head);
+        let until = if args.detach { Until::PastClaim } else { Until::Ended };
+        let end = match follow(ctx, &begun.cycle, until, &mut steps, &mut interrupts).await {
+            Ok(end) => verdict(end, &begun.node),
+            Err(e) => RunResult { next: Some("backstop wait".to_owned()), ..result(Exit::ContactLost, e.to_string()) },
+        };
+        // Callers on several nodes may all be let in, and one of them gets the slot: the others queue again.
+        let left = args.wait.and_then(|wait| wait.checked_sub(ctx.clock.now().roughly_since(&started)));
+        match left.filter(|left| *left > 0 && lost_the_claim(&end)) {
+            None => break (begun, end),
+            Some(left) => {
+                steps.note(ctx, "waiting", &format!("{}; for up to {}", end.message, span(left)));
+                if interrupts.sleep(&ctx.clock, queue::wait_ms(jitter()).min(left)).await {
+                    break (begun, end);
+                }
+            }
+        }
     };
     let (node, fleet, cycle) = (Some(begun.node), Some(begun.fleet), Some(begun.cycle));
     Ok(conclude(ctx, args.json, &RunResult { node, fleet, cycle, attached: begun.attached, ..end }))
+}
+
+/// The cycle ended in its claim, nothing has changed, and time may change the answer.
+fn lost_the_claim(end: &RunResult) -> bool {
+    let nothing = end.ended.as_ref().is_some_and(|e| e.verdict.is_none() && e.out_ms == 0 && e.latch.is_none());
+    nothing && queue::passes(end.exit, None)
 }
 
 /// The caller's own question, before anything is asked of the agent. `None` = go on.
@@ -164,8 +183,8 @@ async fn begin(
     request: &RunRequest,
     steps: &Steps,
     interrupts: &mut Interrupts,
+    started: &Now,
 ) -> Result<Begun, ClientError> {
-    let started = ctx.clock.now();
     let mut told = String::new();
     let mut lost: Option<Now> = None;
     loop {
@@ -187,7 +206,7 @@ async fn begin(
             }
             Ok(RunReply::Refused { exit, message, verdicts, next }) => {
                 lost = None;
-                let passed = ctx.clock.now().roughly_since(&started);
+                let passed = ctx.clock.now().roughly_since(started);
                 let left = args.wait.map(|wait| wait.saturating_sub(passed)).filter(|left| *left > 0);
                 let waits = left.filter(|_| queue::passes(exit, verdicts.as_ref()));
                 let Some(left) = waits else {

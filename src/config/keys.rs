@@ -232,7 +232,7 @@ const FLEET: &[Key] = &[
         Kind::Text(Form::WatchUrl),
         "https://watch.example.com/beat/{hostname}",
         "nobody outside notices when all agents are dead",
-        "URL that hears the agent's heartbeat and pages when it ends, or \"none\".",
+        "Who outside notices when whole hosts are gone: the URL of a heartbeat (sent by a later version), or \"none\".",
     ),
 ];
 

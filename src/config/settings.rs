@@ -73,6 +73,7 @@ impl Config {
             api_key_file: self.elasticsearch.api_key_file.as_ref().map(text),
             basic_auth_file: self.elasticsearch.basic_auth_file.as_ref().map(text),
             canary_index: self.elasticsearch.canary_index.clone(),
+            node_name: self.elasticsearch.node_name.clone(),
             expect: None,
             passes: self.check.passes,
             over_ms: self.check.over_ms,

@@ -485,6 +485,8 @@ fn without_disk(present: &Durable, next: Durable, now: &Now) -> Durable {
     match (present.stage(), next.stage()) {
         _ if mutant => present.clone(),
         (Some(_), Some(S::Check | S::Register | S::Settle)) => without_hold(next),
+        // A way back that begins (state that cannot be read, an operator's `rejoin`) needs no disk.
+        (None, Some(S::Check)) => next,
         // Nothing was taken; after a crash the claim that is stored ends the same way.
         (Some(S::Claim), None) => next,
         (Some(S::Claim), Some(S::Claim | S::Deregister | S::Release)) => turned(false),

@@ -75,4 +75,6 @@ pub enum Mutant {
     SameBootCounts,
     /// Out of the first group only, and the job starts.
     OneGroupIsEnough,
+    /// Back in one group only, and the slot is freed.
+    OneGroupIsHome,
 }

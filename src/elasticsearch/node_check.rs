@@ -50,7 +50,7 @@ impl NodeCheck for NodeChecker {
 
 async fn check(settings: &CheckSettings, call: Duration) -> Result<CheckPass, Fault> {
     let caller = caller(settings, call).await?;
-    let identity = identity(&caller, settings.expect.as_ref()).await?;
+    let identity = identity(&caller, settings).await?;
     let colour = health(&caller).await?;
     if let Some(index) = &settings.canary_index {
         canary(&caller, index).await?;
@@ -71,7 +71,7 @@ async fn caller(settings: &CheckSettings, call: Duration) -> Result<Caller, Faul
 }
 
 /// Who answers, and that it is the one expected.
-async fn identity(caller: &Caller, expect: Option<&NodeIdentity>) -> Result<NodeIdentity, Fault> {
+async fn identity(caller: &Caller, settings: &CheckSettings) -> Result<NodeIdentity, Fault> {
     let answer = caller.get(&[""], &[]).await?;
     let what = "GET /";
     let root = success(what, &answer)?;
@@ -82,7 +82,11 @@ async fn identity(caller: &Caller, expect: Option<&NodeIdentity>) -> Result<Node
         return Err(Fault::new(Class::NotReady, message));
     }
     let mut identity = NodeIdentity { node_name: node_name.into(), node_id: None, cluster_uuid: cluster_uuid.into() };
-    let Some(expect) = expect else {
+    let Some(expect) = &settings.expect else {
+        if *identity.node_name != *settings.node_name {
+            let message = format!("{what}: another node answers: {node_name}, expected {}", settings.node_name);
+            return Err(Fault::new(Class::Refused, message));
+        }
         // Being learnt: the id is worth having and not worth failing for.
         identity.node_id = node_id(caller).await.ok();
         return Ok(identity);

@@ -1,5 +1,6 @@
 //! The machine port: this machine, or in a rehearsal a stand-in that ends node and agent and starts them again.
 
+use super::identity::Metadata;
 use super::machine;
 use crate::causes::Causes;
 use crate::core::error::{Class, Fault};
@@ -27,12 +28,13 @@ const LOCKS: [(&str, &str); 5] = [
 pub struct SystemHost {
     stand_in: Option<Arc<str>>,
     instance: Arc<str>,
+    metadata: Option<Metadata>,
 }
 
 impl SystemHost {
-    /// `stand_in`: base URL of a rehearsal's stand-in for machines.
-    pub fn new(stand_in: Option<Arc<str>>, instance: Arc<str>) -> SystemHost {
-        SystemHost { stand_in, instance }
+    /// `stand_in`: base URL of a rehearsal's stand-in for machines. `metadata`: where the lifecycle is asked.
+    pub fn new(stand_in: Option<Arc<str>>, instance: Arc<str>, metadata: Option<Metadata>) -> SystemHost {
+        SystemHost { stand_in, instance, metadata }
     }
 
     async fn ask_stand_in(&self, base: &str) -> Result<(), Fault> {
@@ -93,6 +95,13 @@ impl Host for SystemHost {
 
     fn shutting_down(&self) -> bool {
         machine::shutting_down()
+    }
+
+    async fn lifecycle(&self) -> Result<Option<Arc<str>>, Fault> {
+        match &self.metadata {
+            Some(metadata) => metadata.lifecycle().await,
+            None => Ok(None),
+        }
     }
 
     fn package_manager(&self) -> Result<Option<String>, Fault> {

@@ -224,6 +224,11 @@ impl Fleet {
         self.elbv2.control()
     }
 
+    /// Where the load balancer's API is.
+    pub fn endpoint(&self) -> String {
+        self.elbv2.endpoint()
+    }
+
     /// The traffic side.
     pub fn data_plane(&self) -> DataPlaneControl {
         self.data_plane.control()

@@ -5,7 +5,7 @@ mod answers;
 mod args;
 
 pub use answers::{Colour, NodeFacts, PeerFacts, View};
-pub use args::{parse, run_node_args, to_args};
+pub use args::{MACHINE, parse, run_node_args, to_args};
 
 use super::http::{self, Answer, End, Request, Server, Service};
 use super::pace::{self, Task};

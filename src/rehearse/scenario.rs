@@ -7,13 +7,17 @@ mod report;
 pub mod watch;
 mod without;
 
+#[cfg(test)]
+pub(crate) use patch::EXOTIC;
 pub use report::{Kill, Promise, Report, Run};
 
 use super::fleet::{Fleet, FleetOptions};
 use super::live::{Audience, Live};
 use super::pace;
+use super::receiver::Received;
 use super::traffic::Totals;
 use random::Random;
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use watch::{Watch, WatchControl};
 
@@ -168,7 +172,10 @@ fn common(fleet: &Fleet, watch: &WatchControl, totals: &Totals, played: &Played)
     let lowest = watch.timeline().lowest().map_or(0, |s| s.nodes);
     let record = fleet.record();
     let slots = record.as_ref().map(|r| r.slots.len());
-    let pages = fleet.receiver().accepted().len();
+    // A page that was accepted right before a kill is sent again, under the same id.
+    let accepted = fleet.receiver().accepted();
+    let id = |page: &Received| page.body.get("id").and_then(|id| id.as_str()).map(str::to_owned);
+    let pages = accepted.iter().map(id).collect::<BTreeSet<_>>().len();
     let mut promises = vec![
         Promise::of(
             "no request failed",

@@ -60,7 +60,7 @@ impl Automation<'_> {
     async fn wait_until_ready(&self) -> Result<(), String> {
         let start_ms = self.origin.simulated_ms();
         loop {
-            match self.check().await {
+            match check(self.machine.address()).await {
                 Tried::Ready => return Ok(()),
                 Tried::Unknown(error) => return Err(format!("unhandled error in its check: {error}")),
                 Tried::Known if self.origin.simulated_ms().saturating_sub(start_ms) > RETRY_MS => {
@@ -68,23 +68,6 @@ impl Automation<'_> {
                 }
                 Tried::Known => pace::sleep(self.origin.real(EVERY_MS)).await,
             }
-        }
-    }
-
-    async fn check(&self) -> Tried {
-        let request = Request { keep_alive: false, ..Request::get("/_cluster/health?timeout=0s") };
-        match pace::within(TRY, http::once(self.machine.address(), &request)).await {
-            None => Tried::Known,
-            Some(Err(e)) if matches!(e.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::TimedOut) => {
-                Tried::Known
-            }
-            Some(Err(e)) => Tried::Unknown(e.to_string()),
-            Some(Ok(answer)) => match (answer.status, serde_json::from_slice::<serde_json::Value>(&answer.body)) {
-                (200, Ok(_)) => Tried::Ready,
-                (503, _) => Tried::Known,
-                (200, Err(e)) => Tried::Unknown(format!("JSON: {e}")),
-                (status, _) => Tried::Unknown(format!("status {status}")),
-            },
         }
     }
 
@@ -104,5 +87,46 @@ impl Automation<'_> {
         let answer = http::once(self.api, &request).await.map_err(|e| format!("{action}: {e}"))?;
         let text = String::from_utf8_lossy(&answer.body).into_owned();
         if answer.status == 200 { Ok(text) } else { Err(format!("{action}: status {}: {text}", answer.status)) }
+    }
+}
+
+/// One try.
+async fn check(address: SocketAddr) -> Tried {
+    let request = Request { keep_alive: false, ..Request::get("/_cluster/health?timeout=0s") };
+    match pace::within(TRY, http::once(address, &request)).await {
+        None => Tried::Known,
+        Some(Err(e)) if matches!(e.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::TimedOut) => Tried::Known,
+        Some(Err(e)) => Tried::Unknown(e.to_string()),
+        Some(Ok(answer)) => match (answer.status, serde_json::from_slice::<serde_json::Value>(&answer.body)) {
+            (200, Ok(_)) => Tried::Ready,
+            (503, _) => Tried::Known,
+            (200, Err(e)) => Tried::Unknown(format!("JSON: {e}")),
+            (status, _) => Tried::Unknown(format!("status {status}")),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rehearse::node::{Node, NodeFacts, NodeOptions};
+    use crate::rehearse::scenario::EXOTIC;
+
+    #[tokio::test]
+    async fn every_shape_of_the_incident_is_unknown_to_it() {
+        let options = NodeOptions::joined("127.0.0.1:0".parse().unwrap(), NodeFacts::new("es-client-1"));
+        let node = Node::start(options).await.unwrap();
+        assert!(pace::until(Duration::from_secs(10), || node.control().is_joined()).await);
+        assert!(matches!(check(node.address()).await, Tried::Ready));
+        for shape in EXOTIC {
+            node.control().set_shape(Some(shape));
+            assert!(matches!(check(node.address()).await, Tried::Unknown(_)), "{shape}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_refused_connection_is_what_it_knows() {
+        let gone = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        assert!(matches!(check(gone).await, Tried::Known));
     }
 }

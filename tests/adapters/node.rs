@@ -20,6 +20,7 @@ const NODES: &str = r#"{"_nodes":{"total":1,"successful":1,"failed":0},"nodes":{
 
 pub(crate) fn settings(url: &str) -> CheckSettings {
     CheckSettings {
+        node_name: "es-client-1".into(),
         url: url.into(),
         timeout_ms: PATIENT_MS,
         ca_file: None,

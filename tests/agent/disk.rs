@@ -145,6 +145,25 @@ async fn unreadable_state_latches_pages_and_brings_the_node_back() {
 }
 
 #[tokio::test]
+async fn unreadable_state_on_a_disk_that_takes_nothing_still_brings_the_node_back() {
+    for trouble in [DiskTrouble::Full, DiskTrouble::ReadOnly] {
+        let fake = Fake::new();
+        let r = at(&fake, StageName::Patch).await;
+        r.kill();
+        fake.files.plant("state.json", b"");
+        fake.files.trouble_always(Some(trouble));
+        fake.job_ends(Some(good()));
+        let r = Running::start(&fake).await;
+        r.until("in service without state and disk", 400, |r| r.fake.in_service()).await;
+        r.until("its page", 100, |r| r.fake.pages().iter().any(|p| p.class.as_deref() == Some("state"))).await;
+        assert_eq!(fake.record().open_latches().count(), 1, "{trouble:?}: latched all the same");
+        fake.files.trouble_always(None);
+        r.until("released once the disk is back", 300, |r| r.stage().is_none()).await;
+        assert!(fake.in_service(), "{trouble:?}");
+    }
+}
+
+#[tokio::test]
 async fn state_of_another_instance_is_set_aside_and_never_resumed() {
     let fake = Fake::new();
     let r = at(&fake, StageName::Drain).await;

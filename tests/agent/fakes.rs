@@ -25,7 +25,7 @@ use backstop::ports::{
     BoxFuture, CasFault, FleetStore, Host, Jobs, LoadBalancer, MayRegister, NodeCheck, PageSink, Version,
 };
 use backstop::state::fault::{FaultDisk, FaultFiles};
-use backstop::state::journal::{Found, Journal};
+use backstop::state::journal::Journal;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -395,6 +395,10 @@ impl Host for Fake {
         false
     }
 
+    async fn lifecycle(&self) -> Result<Option<Arc<str>>, Fault> {
+        Ok(None)
+    }
+
     fn package_manager(&self) -> Result<Option<String>, Fault> {
         Ok(None)
     }
@@ -499,9 +503,7 @@ impl Running {
         let (queue, requests) = mpsc::channel(16);
         let (stop, stopped) = watch::channel(false);
         let mut agent = Agent::new(shared.clone(), journal, requests, Box::new(|_| {}));
-        let unreadable = matches!(found, Found::Unreadable(_));
         agent.recover(found).await;
-        assert!(!unreadable || shared.node.borrow().durable.cycle.is_some(), "unreadable state is a cycle of its own");
         let tasks = vec![
             spawn(agent.run(stopped)),
             spawn(observe::observe(shared.clone())),

@@ -125,7 +125,7 @@ impl Turn<'_> {
             Event::Own(own, fault) => {
                 let (asked, tries) = (self.v.fault.clone(), self.v.tries);
                 self.note_own(own, fault.as_ref());
-                if own.iter().all(|o| o.registered()) {
+                if self.in_all(own, |o| o.registered()) {
                     return self.go(Stage::Settle);
                 }
                 if self.v.fault.is_none() {
@@ -138,6 +138,7 @@ impl Turn<'_> {
             Event::Called(group, result) => {
                 self.v.called = want::with_bit(self.v.called, *group);
                 match result {
+                    Ok(()) if self.c.plan.rules.is(Mutant::ReleaseBeforeSettle) => self.go(Stage::Release),
                     Ok(()) => self.answered(None),
                     Err(f) => {
                         self.retry(f);
@@ -150,6 +151,10 @@ impl Turn<'_> {
         }
     }
 
+    fn in_all(&self, own: &[Own], is: impl Fn(&Own) -> bool) -> bool {
+        if self.c.plan.rules.is(Mutant::OneGroupIsHome) { own.iter().any(is) } else { own.iter().all(is) }
+    }
+
     fn settle(&mut self, e: &Event) {
         let Event::Own(own, fault) = e else { return };
         self.note_own(own, fault.as_ref());
@@ -158,7 +163,7 @@ impl Turn<'_> {
             return self.go(Stage::Register);
         }
         let unknown_is_good = self.c.plan.rules.is(Mutant::UnknownIsHealthy);
-        if own.iter().all(|o| *o == Own::InService || (unknown_is_good && *o == Own::Unknown)) {
+        if self.in_all(own, |o| *o == Own::InService || (unknown_is_good && *o == Own::Unknown)) {
             let bake_ms = self.c.plan.limits.bake_ms;
             let bake = self.v.bake.get_or_insert_with(|| Dwell::start(self.now, bake_ms)).clone();
             if bake.over(self.now) {

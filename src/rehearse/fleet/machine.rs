@@ -5,7 +5,7 @@ use crate::control::client::Client;
 use crate::core::job::JobStatus;
 use crate::jobs::processes;
 use crate::jobs::verdict::JobDir;
-use crate::rehearse::node::{NodeFacts, NodeOptions, to_args};
+use crate::rehearse::node::{MACHINE, NodeFacts, NodeOptions, to_args};
 use crate::rehearse::pace::{self, Origin};
 use crate::rehearse::shapes::Shape;
 use rustix::process::{Pid, Signal, kill_process};
@@ -272,7 +272,7 @@ impl Machine {
             search_ms: real(start.search_ms),
         };
         let mut command = Command::new(&self.0.spec.program);
-        command.args(to_args(&options)).env_clear();
+        command.args(to_args(&options)).arg(MACHINE).arg(self.dir()).env_clear();
         // The other end of its stdin is ours: it ends when we do.
         command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).kill_on_drop(true);
         state.node = Some(command.spawn()?);
@@ -398,6 +398,8 @@ fn send(pid: u32, signal: Signal) {
 
 async fn end(child: Option<Child>, signal: Signal) -> Ended {
     let mut child = child?;
+    // Waiting would close it, which is the sign of an orphaned node.
+    let _stdin = child.stdin.take();
     if let Some(pid) = child.id() {
         send(pid, signal);
     }

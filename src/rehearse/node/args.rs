@@ -1,7 +1,9 @@
 //! The hidden verb `rehearse-node`: a client node as a process, from arguments that the rehearsal writes.
 
 use super::{NodeFacts, NodeOptions, PeerFacts, run_node};
+use crate::jobs::processes;
 use crate::rehearse::shapes::Shape;
+use rustix::process::Signal;
 use std::io::{self, Read as _};
 use std::net::SocketAddr;
 use tokio::sync::oneshot;
@@ -61,16 +63,47 @@ pub fn parse(args: impl IntoIterator<Item = String>) -> io::Result<NodeOptions> 
     Ok(options)
 }
 
+/// Names the directory of the node's machine; not for the node itself.
+pub const MACHINE: &str = "--machine";
+
 /// Runs the verb: lives until SIGTERM, SIGINT, or the end of its stdin, which its starter holds the other end of. So no
-/// node outlives its rehearsal, however that ends.
+/// node outlives its rehearsal, however that ends; and it takes with it whatever else works
+/// in the directory of its machine: an agent cannot notice.
 ///
 /// # Errors
 /// Wrong arguments, or the system refuses.
 pub async fn run_node_args(args: impl IntoIterator<Item = String>) -> io::Result<()> {
     let orphaned = end_of_stdin();
+    let (machine, args) = take_machine(args);
     tokio::select! {
         ended = run_node(parse(args)?) => ended,
-        _ = orphaned => Ok(()),
+        _ = orphaned => {
+            end_machine(&machine);
+            Ok(())
+        }
+    }
+}
+
+fn take_machine(args: impl IntoIterator<Item = String>) -> (String, Vec<String>) {
+    let mut args: Vec<String> = args.into_iter().collect();
+    let Some(at) = args.iter().position(|a| a == MACHINE) else { return (String::new(), args) };
+    let mut taken = args.split_off(at).into_iter().skip(1);
+    let machine = taken.next().unwrap_or_default();
+    args.extend(taken);
+    (machine, args)
+}
+
+/// SIGKILL for every process of which an argument is a path below this directory: agent, CLI, supervisor of a job.
+fn end_machine(dir: &str) {
+    let below = format!("{}/", dir.trim_end_matches('/'));
+    if dir.is_empty() {
+        return;
+    }
+    for process in processes::table().unwrap_or_default() {
+        let line = std::fs::read(format!("/proc/{}/cmdline", process.pid)).unwrap_or_default();
+        if line.split(|b| *b == 0).any(|argument| argument.starts_with(below.as_bytes())) {
+            let _ = processes::signal(&process, Signal::KILL);
+        }
     }
 }
 

@@ -23,8 +23,10 @@ const STAGES: [StageName; 9] = [
     StageName::Settle,
     StageName::Release,
 ];
-/// The kill comes up to so many looks after the stage was seen.
-const LOOKS_MAX: u64 = 40;
+/// The kill comes fewer than so many looks after the stage was seen: some stages are over in a few milliseconds.
+const LOOKS: [u64; 3] = [2, 8, 40];
+/// One of so many jobs fails: its cycle is killed on the way back of a failure.
+const FAILS_ONE_OF: u64 = 5;
 /// Between two looks at the state on disk (real).
 const LOOK: Duration = Duration::from_millis(1);
 /// systemd's `RestartSec=`, simulated.
@@ -51,8 +53,9 @@ pub(super) async fn play(play: &mut Play<'_>, cycles: u32) -> anyhow::Result<Pla
         let at = play.random.below(u64::try_from(play.fleet.machines().len()).unwrap_or(0));
         let machine = play.fleet.machine(usize::try_from(at).unwrap_or(0))?.clone();
         let aimed = *play.random.of(&STAGES).unwrap_or(&StageName::Claim);
-        let looks = play.random.below(LOOKS_MAX);
-        let kill = one(play, number, &machine, aimed, looks).await?;
+        let spread = *play.random.of(&LOOKS).unwrap_or(&1);
+        let aim = Aim { stage: aimed, looks: play.random.below(spread), fails: play.random.below(FAILS_ONE_OF) == 0 };
+        let kill = one(play, number, &machine, aim).await?;
         kills.push(kill);
         cleared = cleared.saturating_add(clear_latches(play, &machine).await?);
         all_idle(play).await?;
@@ -68,13 +71,22 @@ pub(super) async fn play(play: &mut Play<'_>, cycles: u32) -> anyhow::Result<Pla
     Ok(Played { kills, promises, notes, pages: Some(cleared), ..Played::default() })
 }
 
+/// When the kill comes, and what for a job it meets.
+#[derive(Clone, Copy, Debug)]
+struct Aim {
+    stage: StageName,
+    looks: u64,
+    fails: bool,
+}
+
 /// One cycle with its kill.
-async fn one(play: &Play<'_>, number: u32, machine: &Machine, aimed: StageName, looks: u64) -> anyhow::Result<Kill> {
-    let reboot = if number.checked_rem(3) == Some(0) { RebootPolicy::Never } else { RebootPolicy::Always };
-    // Where a restart is aimed at, there must be one.
-    let reboot = if aimed == StageName::Reboot { RebootPolicy::Always } else { reboot };
-    let name = format!("patch-{number}");
-    let request = patch_request(&name, &["sh", "-c", "sleep 0.05; echo patched"], reboot);
+async fn one(play: &Play<'_>, number: u32, machine: &Machine, aim: Aim) -> anyhow::Result<Kill> {
+    // Where a restart is aimed at, there must be one; elsewhere a third goes without.
+    let never = number.checked_rem(3) == Some(0) && aim.stage != StageName::Reboot;
+    let reboot = if never { RebootPolicy::Never } else { RebootPolicy::Always };
+    let command = if aim.fails { "sleep 0.05; echo no; exit 1" } else { "sleep 0.05; echo patched" };
+    let request = patch_request(&format!("patch-{number}"), &["sh", "-c", command], reboot);
+    let Aim { stage: aimed, looks, .. } = aim;
     let asking = machine.clone();
     // The answer may be lost with the agent: the record and the state tell what became of it.
     let asked = pace::Task::start(async move {

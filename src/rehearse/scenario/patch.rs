@@ -12,7 +12,7 @@ use tokio::process::Command;
 use tokio::task::JoinSet;
 
 /// Ways to fail that no retry code lists: each breaks another layer.
-const EXOTIC: [Shape; 14] = [
+pub(crate) const EXOTIC: [Shape; 14] = [
     Shape::RstMidHeader,
     Shape::RstAfterRequest,
     Shape::FinMidHeader,
@@ -26,7 +26,7 @@ const EXOTIC: [Shape; 14] = [
     Shape::NoHead,
     Shape::ContinueThenFin,
     Shape::CutJson,
-    Shape::NulBody,
+    Shape::Html200,
 ];
 /// The default deadline of the check, simulated.
 const CHECK_MS: u64 = 900_000;

@@ -73,8 +73,8 @@ fn report<M: Model<State = World, Action = Act>>(c: &impl Checker<M>) {
 }
 
 #[test]
-fn one_agent() {
-    verify("1 agent, 2 cycles", 3, 2, Config { cycles: 2, ..base(1, 1) });
+fn table() {
+    verify("2 agents", 3, 0, base(2, 1));
 }
 
 /// The shortest history that breaks this rule.
@@ -92,13 +92,52 @@ fn shortest(f: Config, rule: &'static str) -> Option<Vec<Act>> {
     (depth - 4..=depth).find_map(look)
 }
 
+fn caught(mutant: Mutant, rule: &'static str, f: Config, faults: u8, verbs: u8, kinds: Faults) {
+    let mut f = Config { faults, verbs, kinds, ..f };
+    assert_eq!(shortest(f, rule), None, "the rule must hold without the mutant");
+    f.rules.mutant = mutant;
+    let path = shortest(f, rule).unwrap_or_else(|| panic!("{mutant:?} survives [{rule}]"));
+    println!("| {mutant:?} | {} | {rule} | {path:?}", path.len());
+}
+
 #[test]
-fn scratch() {
-    explain(Config { faults: 0, verbs: 1, kinds: Faults::MORE, ..base(2, 1) });
-    explain(Config { faults: 2, verbs: 1, kinds: Faults::MORE, reboot: true, ..base(1, 1) });
-    explain(Config { faults: 1, verbs: 1, groups: 2, kinds: Faults::MORE, ..base(1, 1) });
-    explain(Config { faults: 1, verbs: 1, dwells: true, silent: true, kinds: Faults::MORE, ..base(2, 1) });
-    explain(Config { faults: 1, verbs: 1, recovery: true, kinds: Faults::MORE, ..base(2, 1) });
+fn mutants_are_caught() {
+    use Mutant::*;
+    let no = Faults::default();
+    let two_slots = base(2, 2);
+    caught(ClaimByRead, "3 one at a time: a slot in hand", base(1, 1), 1, 0, Faults { lost: true, ..no });
+    caught(FloorBeforeSlot, "1 floor: enough others", two_slots, 0, 0, no);
+    caught(FloorCountsLeavers, "1 floor: enough others", two_slots, 0, 0, no); // a slot's holder
+    caught(FloorCountsLeavers, "1 floor: never too few", base(2, 1), 0, 1, no); // a hold's holder
+    caught(ReleaseBeforeSettle, "3 one at a time: who is away", base(2, 1), 0, 0, no);
+    caught(LatchAfterWayBack, "4 latch: tried before", base(1, 1), 1, 0, Faults { job: true, ..no });
+    caught(NoFence, "ghost slot", base(1, 1), 2, 0, Faults { lost: true, deadline: true, ..no });
+    caught(HomewardNeedsCommit, "2 way back: needs neither", base(1, 1), 1, 0, Faults { disk: true, ..no });
+    caught(LatchExpires, "4 latch: no start over", base(2, 1), 1, 0, Faults { job: true, ..no });
+    caught(UnknownIsHealthy, "1 floor: enough others", base(2, 1), 2, 0, Faults { reads: true, outside: true, ..no });
+    caught(EffectBeforePersist, "2 way back: who is away knows", base(1, 1), 1, 0, Faults { crash: true, ..no });
+    caught(SettleOnlyWaits, "2 way back: once faults end", base(1, 1), 1, 0, Faults { outside: true, ..no });
+    caught(
+        ReleaseOnlyFrees,
+        "2 way back: needs neither",
+        base(1, 1),
+        2,
+        0,
+        Faults { outside: true, store: true, ..no },
+    );
+    caught(FloorOncePerCycle, "1 floor: enough others", base(2, 1), 2, 0, Faults { outside: true, crash: true, ..no });
+    let crash_disk = Faults { crash: true, disk: true, ..no };
+    caught(ConfirmIgnoresOwnLatch, "4 latch: a failed cycle takes no", base(1, 1), 2, 0, crash_disk);
+    let loses_holder = Faults { job: true, death: true, store: true, ..no };
+    caught(RetireDropsFailure, "4 latch: a failure whose slot", base(2, 1), 3, 0, loses_holder);
+    caught(NoTombstone, "4 latch: cleared stays", base(1, 1), 2, 1, Faults { job: true, lost: true, ..no });
+    caught(HoldEndsAtOnce, "1 floor: never too few", base(2, 1), 2, 1, Faults { reads: true, ..no });
+    let reboot = Config { reboot: true, ..base(1, 1) };
+    caught(SameBootCounts, "reboot: the machine really", reboot, 0, 0, no);
+    let two_groups = Config { groups: 2, ..base(1, 1) };
+    caught(OneGroupIsEnough, "job and reboot only out", two_groups, 0, 0, no);
+    caught(OneGroupIsHome, "3 one at a time: who is away", two_groups, 0, 0, no);
+    caught(OneGroupIsHome, "2 way back: home in one group", two_groups, 0, 0, no);
 }
 
 fn explain(f: Config) {

@@ -1,9 +1,10 @@
 //! The fair continuation: faults have ended, everybody takes turns, deadlines pass where nothing moves.
 //!
 //! It is a function of the world, so a world that came home once is not followed again.
+use super::intern::Quickly;
 use super::*;
 use std::collections::HashSet;
-use std::hash::{BuildHasher, RandomState};
+use std::hash::BuildHasher;
 use std::sync::RwLock;
 
 const ROUNDS: usize = 150;
@@ -11,17 +12,16 @@ const SHARDS: usize = 32;
 
 /// Fingerprints of worlds that are known to come home.
 pub struct Homes {
-    known: Vec<RwLock<HashSet<u64>>>,
-    hash: RandomState,
+    known: Vec<RwLock<HashSet<u64, Quickly>>>,
 }
 impl Default for Homes {
     fn default() -> Self {
-        Homes { known: (0..SHARDS).map(|_| RwLock::default()).collect(), hash: RandomState::new() }
+        Homes { known: (0..SHARDS).map(|_| RwLock::default()).collect() }
     }
 }
 impl Homes {
     fn key(&self, w: &World, alone: Option<usize>) -> u64 {
-        self.hash.hash_one((w, alone))
+        Quickly::default().hash_one((w, alone))
     }
     fn knows(&self, key: u64) -> bool {
         self.known[key as usize % SHARDS].read().unwrap().contains(&key)
@@ -36,7 +36,7 @@ impl Fleet {
     fn stripped(&self, w: &World, alone: Option<usize>) -> World {
         let mut w = *w;
         (w.faults, w.verbs, w.outside, w.bad, w.late, w.store) = (0, 0, false, None, None, alone.is_none());
-        let nobody = self.init();
+        let nobody = &self.start;
         for (i, n) in w.node.iter_mut().enumerate() {
             (n.sick, n.full, n.before, n.started) = (false, alone.is_some(), n.target, 0);
             (n.left, n.away, n.excused, n.foreign, n.restarted, n.looked) = Default::default();

@@ -4,7 +4,7 @@
 use std::cmp::Ordering;
 use std::collections::HashMap;
 use std::fmt;
-use std::hash::{BuildHasher, Hash, Hasher, RandomState};
+use std::hash::{BuildHasher, BuildHasherDefault, Hash, Hasher};
 use std::ops::Deref;
 use std::sync::RwLock;
 
@@ -90,26 +90,54 @@ impl<K: Hash + Eq, T> Table<K, T> {
 
 const SHARDS: usize = 32;
 
+/// Quick, and the keys are our own.
+#[derive(Clone, Copy, Default)]
+pub struct Quick(u64);
+impl Hasher for Quick {
+    fn finish(&self) -> u64 {
+        self.0 ^ self.0 >> 29
+    }
+    fn write(&mut self, bytes: &[u8]) {
+        for chunk in bytes.chunks(8) {
+            let mut word = [0; 8];
+            word[..chunk.len()].copy_from_slice(chunk);
+            self.write_u64(u64::from_le_bytes(word));
+        }
+    }
+    fn write_u8(&mut self, n: u8) {
+        self.write_u64(u64::from(n));
+    }
+    fn write_u32(&mut self, n: u32) {
+        self.write_u64(u64::from(n));
+    }
+    fn write_u64(&mut self, n: u64) {
+        self.0 = (self.0.rotate_left(23) ^ n).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
+    fn write_usize(&mut self, n: usize) {
+        self.write_u64(n as u64);
+    }
+    fn write_isize(&mut self, n: isize) {
+        self.write_u64(n as u64);
+    }
+}
+pub type Quickly = BuildHasherDefault<Quick>;
+
 /// Remembers what a function of small arguments gave.
 pub struct Memo<K, V> {
-    shards: Vec<RwLock<HashMap<K, V>>>,
-    hash: RandomState,
+    shards: Vec<RwLock<HashMap<K, V, Quickly>>>,
 }
 impl<K: Hash + Eq, V: Copy> Memo<K, V> {
     pub fn new() -> Self {
-        Memo { shards: (0..SHARDS).map(|_| RwLock::default()).collect(), hash: RandomState::new() }
+        Memo { shards: (0..SHARDS).map(|_| RwLock::default()).collect() }
     }
     pub fn get(&self, key: K, compute: impl FnOnce() -> V) -> V {
-        let shard = &self.shards[self.hash.hash_one(&key) as usize % SHARDS];
+        let shard = &self.shards[Quickly::default().hash_one(&key) as usize % SHARDS];
         if let Some(v) = shard.read().unwrap().get(&key) {
             return *v;
         }
         let v = compute();
         shard.write().unwrap().insert(key, v);
         v
-    }
-    pub fn known(&self, key: &K) -> Option<V> {
-        self.shards[self.hash.hash_one(key) as usize % SHARDS].read().unwrap().get(key).copied()
     }
     pub fn len(&self) -> usize {
         self.shards.iter().map(|s| s.read().unwrap().len()).sum()

@@ -8,6 +8,7 @@ use backstop_core_alone::rules::{Mutant, Rules};
 use backstop_core_alone::target::Own;
 use backstop_core_alone::time::Now;
 use stateright::{Model, Property};
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 pub mod home;
@@ -105,9 +106,10 @@ pub struct Fleet {
     pub f: Config,
     pub t: Arc<Tables>,
     pub homes: Arc<home::Homes>,
+    start: World,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Node {
     pub disk: Disk,
     pub ram: Option<Ram>, // None: the agent is down
@@ -144,6 +146,35 @@ pub enum Bad {
     Invariant,
     FailedInSilence,
     PartlyHome,
+}
+
+/// In two words; clocks stand still in the quotient.
+impl Hash for Node {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let ram = self.ram.map_or(0, |r| r.number() + 1);
+        state.write_u64(u64::from(self.disk.number()) << 32 | u64::from(ram));
+        let flags = [
+            self.alive,
+            self.full,
+            self.sick,
+            self.asked,
+            self.left,
+            self.away,
+            self.excused,
+            self.looked,
+            self.foreign,
+            self.restarted,
+        ];
+        let mut bits = flags.iter().fold(1_u64, |b, f| b << 1 | u64::from(*f));
+        for t in self.target.iter().chain(&self.before) {
+            bits = bits << 2 | *t as u64;
+        }
+        bits = bits << 3 | self.job as u64;
+        for n in [self.started, self.failed, self.cleared] {
+            bits = bits << 8 | u64::from(n);
+        }
+        state.write_u64(bits);
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -214,80 +245,85 @@ pub enum Act {
 
 impl Fleet {
     pub fn new(f: Config) -> Fleet {
-        Fleet { f, t: Arc::new(Tables::new(&f, false)), homes: Arc::default() }
+        Fleet::with(f, Tables::new(&f, false))
     }
     /// With whole values: for walks only, since no two of its states are alike.
     pub fn whole(f: Config) -> Fleet {
-        Fleet { f, t: Arc::new(Tables::new(&f, true)), homes: Arc::default() }
+        Fleet::with(f, Tables::new(&f, true))
+    }
+    fn with(f: Config, t: Tables) -> Fleet {
+        Fleet { f, start: first(&f, &t), t: Arc::new(t), homes: Arc::default() }
     }
     pub fn is(&self, m: Mutant) -> bool {
         self.f.rules.is(m)
     }
 
     pub fn init(&self) -> World {
-        let names = &self.t.names;
-        let here = names.now(Clock::ZERO);
-        let node = |i: usize| {
-            let disk = self.t.disk(Durable::new(names.instance[i].clone()));
-            let targets =
-                std::array::from_fn(|g| if g < self.f.groups && i < self.f.n { Lb::Healthy } else { Lb::Out });
-            Node {
-                disk,
-                ram: Some(self.t.ram(&disk.d, &Default::default(), &here)),
-                clock: Clock::ZERO,
-                alive: true,
-                full: false,
-                target: targets,
-                before: targets,
-                job: Job::New,
-                sick: false,
-                asked: false,
-                started: 0,
-                left: false,
-                away: false,
-                excused: false,
-                looked: false,
-                foreign: false,
-                restarted: false,
-                failed: 0,
-                cleared: 0,
-            }
-        };
-        let sheet = Sheet {
-            slot: [0; NODES],
-            latch: [[LatchState::None; CYCLES]; NODES],
-            hold: [false; NODES],
-            member: std::array::from_fn(|i| i < self.f.n),
-        };
-        let mut w = World {
-            node: std::array::from_fn(node),
-            rec: self.t.sheet_record(&sheet),
-            late: None,
-            store: true,
-            faults: self.f.faults,
-            verbs: self.f.verbs,
-            outside: false,
-            bad: None,
-        };
-        if self.f.recovery {
-            w.rec = self.t.sheet_record(&Sheet { slot: [1, 0, 0], ..sheet });
-            self.lost_state(&mut w.node[0], &here);
-        }
-        w
+        self.start
     }
+}
 
-    /// Out for its first cycle when its state became unreadable; the second is the way back.
-    fn lost_state(&self, n: &mut Node, here: &Now) {
-        let mut c = Cycle::start(self.t.names.plans[&(0, 2, What::Recovery)].clone(), here);
-        let message = "the state cannot be read".into();
-        let failure = Failure { stage: StageName::Check, class: FailureClass::State, message, at: here.clone() };
-        c.failure = Some(failure);
-        let d = Durable { cycle: Some(c), ..n.disk.d.clone() };
-        let ram = self.t.ram(&d, &Default::default(), here);
-        (n.disk, n.ram) = (ram.disk, Some(ram));
-        (n.target, n.before) = ([Lb::Out; GROUPS], [Lb::Out; GROUPS]);
-        (n.started, n.left, n.away) = (2, true, true); // the failure counts from its acknowledged latch on
+fn first(f: &Config, t: &Tables) -> World {
+    let here = t.names.now(Clock::ZERO);
+    let node = |i: usize| {
+        let disk = t.disk(Durable::new(t.names.instance[i].clone()));
+        let targets = std::array::from_fn(|g| if g < f.groups && i < f.n { Lb::Healthy } else { Lb::Out });
+        Node {
+            disk,
+            ram: Some(t.ram(&disk.d, &Default::default(), &here)),
+            clock: Clock::ZERO,
+            alive: true,
+            full: false,
+            target: targets,
+            before: targets,
+            job: Job::New,
+            sick: false,
+            asked: false,
+            started: 0,
+            left: false,
+            away: false,
+            excused: false,
+            looked: false,
+            foreign: false,
+            restarted: false,
+            failed: 0,
+            cleared: 0,
+        }
+    };
+    let sheet = Sheet {
+        slot: [0; NODES],
+        latch: [[LatchState::None; CYCLES]; NODES],
+        hold: [false; NODES],
+        member: std::array::from_fn(|i| i < f.n),
+    };
+    let mut w = World {
+        node: std::array::from_fn(node),
+        rec: t.sheet_record(&sheet),
+        late: None,
+        store: true,
+        faults: f.faults,
+        verbs: f.verbs,
+        outside: false,
+        bad: None,
+    };
+    if f.recovery {
+        w.rec = t.sheet_record(&Sheet { slot: [1, 0, 0], ..sheet });
+        lost_state(t, &mut w.node[0], &here);
     }
+    w
+}
+
+/// Out for its first cycle when its state became unreadable; the second is the way back.
+fn lost_state(t: &Tables, n: &mut Node, here: &Now) {
+    let mut c = Cycle::start(t.names.plans[&(0, 2, What::Recovery)].clone(), here);
+    let message = "the state cannot be read".into();
+    let failure = Failure { stage: StageName::Check, class: FailureClass::State, message, at: here.clone() };
+    c.failure = Some(failure);
+    let d = Durable { cycle: Some(c), ..n.disk.d.clone() };
+    let ram = t.ram(&d, &Default::default(), here);
+    (n.disk, n.ram) = (ram.disk, Some(ram));
+    (n.target, n.before) = ([Lb::Out; GROUPS], [Lb::Out; GROUPS]);
+    (n.started, n.left, n.away) = (2, true, true); // the failure counts from its acknowledged latch on
 }
 
 impl Model for Fleet {

@@ -185,6 +185,7 @@ fn plan(f: &Config, instance: &InstanceId, c: u8, kind: Kind, target: &dyn Fn(us
         by: "somebody".into(),
         targets: (0..f.groups).map(|g| OwnTarget { target: target(i, g), facts }).collect(),
         check: CheckSettings {
+            node_name: "node".into(),
             url: "http://own".into(),
             timeout_ms: 1,
             ca_file: None,

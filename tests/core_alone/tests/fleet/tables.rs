@@ -12,12 +12,14 @@ use backstop_core_alone::guard::{self, Fact, Facts};
 use backstop_core_alone::job::{JobResult, JobStatus, Verdict};
 use backstop_core_alone::member::{FleetView, in_service};
 use backstop_core_alone::record::{Op, Record, Refusal, Slot, apply};
+use backstop_core_alone::rules::Mutant;
 use backstop_core_alone::settings::{CheckPass, NodeIdentity};
 use backstop_core_alone::target::{Named, Own, Poll, Reason, Row, TargetState};
 use backstop_core_alone::time::Now;
 use backstop_core_alone::want::want;
 use backstop_core_alone::{heal, invariant};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::OnceLock;
 
 /// A stored state.
 #[derive(Debug)]
@@ -29,6 +31,20 @@ pub struct Stored {
     pub failed: bool,
     /// Number of the cycle under way, whatever it is for.
     pub remembers: u8,
+    renamed: Renamed<Disk>,
+}
+
+/// What it is called under each way of naming the nodes.
+struct Renamed<T>([OnceLock<T>; 6]);
+impl<T> Default for Renamed<T> {
+    fn default() -> Self {
+        Renamed(std::array::from_fn(|_| OnceLock::new()))
+    }
+}
+impl<T> std::fmt::Debug for Renamed<T> {
+    fn fmt(&self, _: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        Ok(())
+    }
 }
 pub type Disk = Handle<Stored>;
 
@@ -40,6 +56,7 @@ pub struct Running {
     pub now: Now,
     pub todo: Todo,
     pub outward: bool,
+    renamed: Renamed<Ram>,
 }
 pub type Ram = Handle<Running>;
 
@@ -49,6 +66,7 @@ pub struct Written {
     pub claims: bool,
     /// The node and cycle whose failure it records.
     pub fails: Option<(usize, u8)>,
+    renamed: Renamed<Write>,
 }
 pub type Write = Handle<Written>;
 
@@ -72,6 +90,7 @@ pub struct Shared {
     pub sheet: Sheet,
     /// Who does not count as staying, a bit each.
     pub leavers: u8,
+    renamed: Renamed<Rec>,
 }
 pub type Rec = Handle<Shared>;
 
@@ -202,10 +221,6 @@ pub struct Tables {
     decided: Memo<(Ram, Answer, bool), Outcome>,
     applied: Memo<(Rec, Write), Option<Rec>>,
     seen: Memo<([Targets; NODES], u8), u8>,
-    renamed: Memo<(Ram, u8), Ram>,
-    renamed_disks: Memo<(Disk, u8), Disk>,
-    renamed_records: Memo<(Rec, u8), Rec>,
-    renamed_writes: Memo<(Write, u8), Write>,
     own: [[[Own; 2]; 2]; 4],
 }
 
@@ -225,10 +240,6 @@ impl Tables {
             decided: Memo::new(),
             applied: Memo::new(),
             seen: Memo::new(),
-            renamed: Memo::new(),
-            renamed_disks: Memo::new(),
-            renamed_records: Memo::new(),
-            renamed_writes: Memo::new(),
             own: own_table(),
         }
     }
@@ -244,6 +255,7 @@ impl Tables {
             remembers: d.cycle.as_ref().map_or(0, |c| cycle_of(&c.plan.id).1),
             failed: d.cycle.as_ref().is_some_and(|c| c.failure.is_some()),
             d: d.clone(),
+            renamed: Default::default(),
         })
     }
 
@@ -259,7 +271,14 @@ impl Tables {
         self.running.get(key, |(d, v, now)| {
             let wanted = want(d, v, now);
             let outward = matches!(&wanted, Want::Do(e) if e.outward());
-            Running { disk, v: v.clone(), now: now.clone(), todo: self.todo(wanted, now), outward }
+            Running {
+                disk,
+                v: v.clone(),
+                now: now.clone(),
+                todo: self.todo(wanted, now),
+                outward,
+                renamed: Default::default(),
+            }
         })
     }
 
@@ -295,7 +314,7 @@ impl Tables {
                 | Op::Hold { instead_of: Some((cycle, Some(_))), .. } => Some(cycle_of(cycle)),
                 _ => None,
             };
-            Written { op: op.clone(), claims: matches!(op, Op::Claim { .. }), fails }
+            Written { op: op.clone(), claims: matches!(op, Op::Claim { .. }), fails, renamed: Default::default() }
         })
     }
 
@@ -345,7 +364,8 @@ impl Tables {
             now = at;
             turn(&mut d, &mut v, &Event::Tick, &now);
         }
-        assert!(v.next_at.as_ref().is_none_or(|at| now.since(at).is_some()), "waits end: {v:?}");
+        let waits = v.next_at.as_ref().is_some_and(|at| now.since(at).is_none());
+        assert!(!waits || self.f.rules.mutant == Mutant::HomewardNeedsCommit, "a wait ends: {d:?} {v:?}");
         let ram = self.ram(&d, &v, &now);
         let clock = if self.whole { self.names.clock(&now) } else { Clock::ZERO };
         Outcome { ram, stored: stored.then_some(ram.disk), decided, clock, broke }
@@ -480,7 +500,12 @@ impl Tables {
     fn record(&self, r: Record) -> Rec {
         assert_eq!(invariant::record(&r), Ok(()));
         let sheet = self.sheet(&r);
-        self.records.get(self.build(&sheet), |r| Shared { leavers: leavers(&self.names, r), r: r.clone(), sheet })
+        self.records.get(self.build(&sheet), |r| Shared {
+            leavers: leavers(&self.names, r),
+            r: r.clone(),
+            sheet,
+            renamed: Default::default(),
+        })
     }
 
     fn sheet(&self, r: &Record) -> Sheet {
@@ -533,18 +558,18 @@ impl Tables {
 
     pub fn rename_ram(&self, ram: Ram, p: u8) -> Ram {
         let to = &PERMUTED[usize::from(p)];
-        self.renamed.get((ram, p), || {
+        *ram.value().renamed.0[usize::from(p)].get_or_init(|| {
             let (d, v) = (&ram.disk.d, &ram.v);
             self.ram(&renamed_durable(&self.names, d, to), &renamed_seen(&self.names, v, to), &ram.now)
         })
     }
     pub fn rename_disk(&self, disk: Disk, p: u8) -> Disk {
         let to = &PERMUTED[usize::from(p)];
-        self.renamed_disks.get((disk, p), || self.disk(renamed_durable(&self.names, &disk.d, to)))
+        *disk.value().renamed.0[usize::from(p)].get_or_init(|| self.disk(renamed_durable(&self.names, &disk.d, to)))
     }
     pub fn rename_record(&self, record: Rec, p: u8) -> Rec {
         let to = &PERMUTED[usize::from(p)];
-        self.renamed_records.get((record, p), || {
+        *record.value().renamed.0[usize::from(p)].get_or_init(|| {
             let mut s = record.sheet;
             for i in 0..NODES {
                 s.slot[to[i]] = record.sheet.slot[i];
@@ -557,7 +582,7 @@ impl Tables {
     }
     pub fn rename_write(&self, write: Write, p: u8) -> Write {
         let to = &PERMUTED[usize::from(p)];
-        self.renamed_writes.get((write, p), || self.op(self.renamed_op(&write.op, to)))
+        *write.value().renamed.0[usize::from(p)].get_or_init(|| self.op(self.renamed_op(&write.op, to)))
     }
 
     fn renamed_op(&self, op: &Op, to: &[usize]) -> Op {
