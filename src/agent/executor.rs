@@ -8,6 +8,7 @@ use crate::core::cycle::Durable;
 use crate::core::effect::Effect;
 use crate::core::error::Fault;
 use crate::core::event::Event;
+use crate::core::guard;
 use crate::core::member::{FleetView, in_service};
 use crate::core::plan::{Kind, Plan};
 use crate::core::record::Op;
@@ -55,7 +56,7 @@ async fn perform<W: World>(shared: Arc<Shared<W>>, plan: Arc<Plan>, effect: Effe
         Effect::ReadRecord => Event::Unanswered(Fault::transport("a mutant's effect in a product build")),
         Effect::ReadGuards => {
             let facts = facts::gather(&shared, &parts, Some(&plan)).await;
-            let mut verdicts = facts::evaluate(&facts, &parts, &plan.rules, &plan.overrides);
+            let mut verdicts = guard::evaluate(&facts, &plan.rules, &plan.overrides);
             if matches!(plan.kind, Kind::Hold(_)) {
                 verdicts.0.retain(|v| facts::of_hold(v.guard));
             }

@@ -6,11 +6,9 @@ use super::supervisor::fenced;
 use crate::clock::Clock;
 use crate::config::ConnectionsLeft;
 use crate::core::error::Fault;
-use crate::core::exit::Exit;
-use crate::core::guard::{self, Fact, Facts, Guard, Verdicts};
+use crate::core::guard::{Fact, Facts, Guard};
 use crate::core::ids::CycleId;
 use crate::core::plan::{Kind, Limits, Plan};
-use crate::core::rules::Rules;
 use crate::core::settings::{BalancerKind, CheckPass, CheckSettings, NodeIdentity};
 use crate::ports::{Host, LoadBalancer, MayRegister, NodeCheck};
 use crate::state::disk::Disk;
@@ -36,23 +34,6 @@ pub fn of_hold(guard: Guard) -> bool {
             | Guard::MinimumHealthy
             | Guard::RegisterAllowed
     )
-}
-
-/// All guards over these facts. An agent that runs with an older config than its file says why it does not act.
-pub fn evaluate<W: World>(
-    facts: &Facts,
-    parts: &Parts<W>,
-    rules: &Rules,
-    overrides: &[(Arc<str>, Arc<str>)],
-) -> Verdicts {
-    let mut verdicts = guard::evaluate(facts, rules, overrides);
-    if parts.problem.is_some() {
-        for v in verdicts.0.iter_mut().filter(|v| v.guard == Guard::Mode) {
-            v.sentence = "the config file cannot be used (backstop config check); no cycle starts until it can".into();
-            v.exit = Exit::Guard;
-        }
-    }
-    verdicts
 }
 
 /// Reads everything anew.

@@ -11,7 +11,7 @@ use crate::control::protocol::{
     RunReply, RunRequest, Status, VERSION,
 };
 use crate::core::exit::Exit;
-use crate::core::guard::Guard;
+use crate::core::guard::{self, Guard};
 use crate::core::ids::LatchId;
 use crate::core::job::JobSpec;
 use crate::core::plan::Kind;
@@ -146,7 +146,7 @@ impl<W: World> Backend for Handle<W> {
     async fn check(&self) -> CheckReply {
         let parts = self.shared.parts();
         let facts = facts::gather(&self.shared, &parts, None).await;
-        let verdicts = facts::evaluate(&facts, &parts, &parts.rules(), &[]);
+        let verdicts = guard::evaluate(&facts, &parts.rules(), &[]);
         let busy = self.shared.node.borrow().durable.cycle.is_some();
         let exit = match verdicts.first_refusal() {
             Some(v) => v.exit,

@@ -11,7 +11,7 @@ use crate::core::decide::{Step, decide};
 use crate::core::effect::Want;
 use crate::core::event::Event;
 use crate::core::exit::Exit;
-use crate::core::guard::Verdicts;
+use crate::core::guard::{self, Verdicts};
 use crate::core::heal::{Heal, heal};
 use crate::core::page::{self, PageKind, Severity};
 use crate::core::plan::Kind;
@@ -359,7 +359,7 @@ impl<W: World> Agent<W> {
         overrides: &[(Arc<str>, Arc<str>)],
     ) -> (Verdicts, Option<Record>) {
         let facts = facts::gather(&self.shared, parts, None).await;
-        let mut verdicts = facts::evaluate(&facts, parts, &parts.rules(), overrides);
+        let mut verdicts = guard::evaluate(&facts, &parts.rules(), overrides);
         match kind {
             Kind::Patch(_) => {}
             Kind::Hold(_) => verdicts.0.retain(|v| facts::of_hold(v.guard)),

@@ -1,6 +1,7 @@
 //! The command line: what can be typed. Each verb has its own file; all they know comes over the control socket.
 
 mod agent;
+mod begin;
 mod check;
 mod context;
 mod exit;

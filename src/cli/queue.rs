@@ -3,9 +3,37 @@
 use crate::core::error::{Jitter, Schedule};
 use crate::core::exit::Exit;
 use crate::core::guard::{Guard, Said, Verdict, Verdicts};
+use crate::core::time::Now;
 
 /// Thirty callers that start in the same second ask at different moments, and none of them more often than this.
 const ASK_AGAIN: Schedule = Schedule { base_ms: 15_000, cap_ms: 15_000 };
+
+/// How long a caller queues, over all its tries.
+pub(super) struct Queue {
+    since: Now,
+    for_ms: Option<u64>,
+}
+
+impl Queue {
+    /// From now on; `for_ms` absent = not at all.
+    pub(super) fn new(since: Now, for_ms: Option<u64>) -> Queue {
+        Queue { since, for_ms }
+    }
+
+    pub(super) fn queues(&self) -> bool {
+        self.for_ms.is_some()
+    }
+
+    /// What is left of it, in ms; `None` = nothing.
+    pub(super) fn left_ms(&self, now: &Now) -> Option<u64> {
+        self.for_ms?.checked_sub(now.roughly_since(&self.since)).filter(|left| *left > 0)
+    }
+
+    /// How long it was, in ms, where it is used up.
+    pub(super) fn over_ms(&self, now: &Now) -> Option<u64> {
+        self.for_ms.filter(|_| self.left_ms(now).is_none())
+    }
+}
 
 /// How long to wait before asking again, in ms: between 1.5 and 15 s.
 pub(super) fn wait_ms(jitter: Jitter) -> u64 {

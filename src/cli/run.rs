@@ -1,17 +1,18 @@
 //! `backstop run`: ask for a cycle, follow it, and exit with its verdict.
 
+use super::begin::{Begun, Started, begin};
+use super::check;
 use super::context::{Ctx, Interrupts, jitter};
-use super::follow::{AGAIN_MS, CONTACT_MS, Follow, Steps, Until, follow};
+use super::follow::{CONTACT_MS, Follow, Steps, Until, follow};
+use super::queue::{self, Queue};
 use super::text::{labelled, parse_span, span, with_tail};
-use super::{check, queue};
 use crate::clock::Clock;
 use crate::control::ask::Ask;
 use crate::control::client::ClientError;
-use crate::control::protocol::{RunReply, RunRequest, RunResult, VERSION};
+use crate::control::protocol::{RunRequest, RunResult, VERSION};
 use crate::core::cycle::Ended;
 use crate::core::exit::Exit;
 use crate::core::job::RebootPolicy;
-use crate::core::time::Now;
 use anyhow::Context;
 use std::os::fd::AsFd;
 use std::path::Path;
@@ -70,7 +71,7 @@ impl Args {
             },
             overrides: self.overrides.clone(),
             reason: self.reason.clone(),
-            request_id: uuid::Uuid::now_v7().to_string(),
+            request_id: request_id(),
         }
     }
 }
@@ -98,8 +99,9 @@ pub(super) fn result(exit: Exit, message: impl Into<String>) -> RunResult {
 /// Faults of this process: no signals, no shell.
 pub(super) async fn run(ctx: &mut Ctx<'_>, args: &Args) -> anyhow::Result<Exit> {
     let request = args.request();
-    if let Err(exit) = ctx.checked(&Ask::Run(request.clone()), args.json) {
-        return Ok(exit);
+    if let Err((error, expected)) = Ask::Run(request.clone()).check() {
+        let wrong = result(Exit::Usage, format!("{error}; expected: {expected}"));
+        return Ok(if args.json { conclude(ctx, true, &wrong) } else { ctx.wrong((error, expected), false) });
     }
     if let Some(cmd) = &args.only_if
         && let Some(over) = only_if(cmd).await?
@@ -108,12 +110,29 @@ pub(super) async fn run(ctx: &mut Ctx<'_>, args: &Args) -> anyhow::Result<Exit> 
     }
     let mut interrupts = Interrupts::listen().context("cannot listen for Ctrl-C")?;
     let mut steps = Steps::new(args.json);
-    let started = ctx.clock.now();
-    let (begun, end) = loop {
-        let begun = match begin(ctx, args, &request, &steps, &mut interrupts, &started).await {
-            Ok(Begun::Cycle(begun)) => begun,
-            Ok(Begun::Not(over)) => return Ok(conclude(ctx, args.json, &over)),
-            Err(e) => return Ok(ctx.no_answer(&e, true, args.json)),
+    let (begun, end) = match cycle(ctx, args, request, &mut steps, &mut interrupts).await {
+        Ok(Begun::Cycle((begun, end))) => (begun, end),
+        Ok(Begun::Not(over)) => return Ok(conclude(ctx, args.json, &over)),
+        Err(e) => return Ok(unanswered(ctx, &e, true, args.json)),
+    };
+    let (node, fleet, cycle) = (Some(begun.node), Some(begun.fleet), Some(begun.cycle));
+    Ok(conclude(ctx, args.json, &RunResult { node, fleet, cycle, attached: begun.attached, ..end }))
+}
+
+/// One cycle and its end. Where callers on several nodes were all let in, one of them gets the slot, and those that
+/// queue go on queueing.
+async fn cycle(
+    ctx: &mut Ctx<'_>,
+    args: &Args,
+    mut request: RunRequest,
+    steps: &mut Steps,
+    interrupts: &mut Interrupts,
+) -> Result<Begun<(Started, RunResult)>, ClientError> {
+    let queue = Queue::new(ctx.clock.now(), args.wait);
+    loop {
+        let begun = match begin(ctx, &queue, &request, steps, interrupts).await? {
+            Begun::Cycle(begun) => begun,
+            Begun::Not(over) => return Ok(Begun::Not(over)),
         };
         let also = if begun.attached { ", which was under way already" } else { "" };
         let head = format!(
@@ -122,30 +141,29 @@ pub(super) async fn run(ctx: &mut Ctx<'_>, args: &Args) -> anyhow::Result<Exit> 
         );
         steps.say(ctx, &head);
         let until = if args.detach { Until::PastClaim } else { Until::Ended };
-        let end = match follow(ctx, &begun.cycle, until, &mut steps, &mut interrupts).await {
+        let end = match follow(ctx, &begun.cycle, until, steps, interrupts).await {
             Ok(end) => verdict(end, &begun.node),
             Err(e) => RunResult { next: Some("backstop wait".to_owned()), ..result(Exit::ContactLost, e.to_string()) },
         };
-        // Callers on several nodes may all be let in, and one of them gets the slot: the others queue again.
-        let left = args.wait.and_then(|wait| wait.checked_sub(ctx.clock.now().roughly_since(&started)));
-        match left.filter(|left| *left > 0 && lost_the_claim(&end)) {
-            None => break (begun, end),
-            Some(left) => {
-                steps.note(ctx, "waiting", &format!("{}; for up to {}", end.message, span(left)));
-                if interrupts.sleep(&ctx.clock, queue::wait_ms(jitter()).min(left)).await {
-                    break (begun, end);
-                }
-            }
+        let left = queue.left_ms(&ctx.clock.now()).filter(|_| lost_the_claim(&end));
+        let Some(left) = left else { return Ok(Begun::Cycle((begun, end))) };
+        steps.note(ctx, "waiting", &format!("{}; for up to {}", end.message, span(left)));
+        if interrupts.sleep(&ctx.clock, queue::wait_ms(jitter()).min(left)).await {
+            return Ok(Begun::Cycle((begun, end)));
         }
-    };
-    let (node, fleet, cycle) = (Some(begun.node), Some(begun.fleet), Some(begun.cycle));
-    Ok(conclude(ctx, args.json, &RunResult { node, fleet, cycle, attached: begun.attached, ..end }))
+        // The other request was carried out, and is over.
+        request.request_id = request_id();
+    }
 }
 
 /// The cycle ended in its claim, nothing has changed, and time may change the answer.
 fn lost_the_claim(end: &RunResult) -> bool {
     let nothing = end.ended.as_ref().is_some_and(|e| e.verdict.is_none() && e.out_ms == 0 && e.latch.is_none());
     nothing && queue::passes(end.exit, None)
+}
+
+fn request_id() -> String {
+    uuid::Uuid::now_v7().to_string()
 }
 
 /// The caller's own question, before anything is asked of the agent. `None` = go on.
@@ -164,94 +182,15 @@ async fn only_if(cmd: &str) -> anyhow::Result<Option<RunResult>> {
     })
 }
 
-struct Started {
-    cycle: String,
-    node: String,
-    fleet: String,
-    attached: bool,
-}
-
-enum Begun {
-    Cycle(Started),
-    Not(Box<RunResult>),
-}
-
-/// Asks until there is a cycle, a refusal that stands, or no time left.
-async fn begin(
-    ctx: &mut Ctx<'_>,
-    args: &Args,
-    request: &RunRequest,
-    steps: &Steps,
-    interrupts: &mut Interrupts,
-    started: &Now,
-) -> Result<Begun, ClientError> {
-    let mut told = String::new();
-    let mut lost: Option<Now> = None;
-    loop {
-        let answer = tokio::select! {
-            biased;
-            () = interrupts.next() => {
-                let text = "interrupted while asking: a cycle may have begun";
-                let next = Some("backstop status".to_owned());
-                return Ok(Begun::Not(Box::new(RunResult { next, ..result(Exit::ContactLost, text) })));
-            }
-            answer = ctx.client.run(request) => answer,
-        };
-        let (refused, wait_ms) = match answer {
-            Ok(RunReply::Started { cycle, node, fleet }) => {
-                return Ok(Begun::Cycle(Started { cycle, node, fleet, attached: false }));
-            }
-            Ok(RunReply::Attached { cycle, node, fleet }) => {
-                return Ok(Begun::Cycle(Started { cycle, node, fleet, attached: true }));
-            }
-            Ok(RunReply::Refused { exit, message, verdicts, next }) => {
-                lost = None;
-                let passed = ctx.clock.now().roughly_since(started);
-                let left = args.wait.map(|wait| wait.saturating_sub(passed)).filter(|left| *left > 0);
-                let waits = left.filter(|_| queue::passes(exit, verdicts.as_ref()));
-                let Some(left) = waits else {
-                    let gave_up = args.wait.filter(|wait| passed >= *wait);
-                    let waited = gave_up.map_or(String::new(), |wait| format!(" (waited {} for it)", span(wait)));
-                    let refusal = result(Exit::Internal, format!("{message}{waited}"));
-                    return Ok(Begun::Not(Box::new(RunResult {
-                        exit,
-                        verdicts,
-                        next,
-                        changed: Some(false),
-                        ..refusal
-                    })));
-                };
-                if told != message {
-                    steps.note(ctx, "waiting", &format!("{message}; for up to {}", span(left)));
-                    told.clone_from(&message);
-                }
-                ((exit, message), queue::wait_ms(jitter()).min(left))
-            }
-            // The request may have arrived, or would be welcome in a moment: it starts one cycle however often it is sent.
-            Err(e)
-                if e.passes()
-                    && (lost.is_some() || args.wait.is_some() || !matches!(e, ClientError::NoAgent { .. })) =>
-            {
-                let now = ctx.clock.now();
-                let since = lost.get_or_insert_with(|| now.clone());
-                if now.roughly_since(since) >= CONTACT_MS {
-                    return Err(e);
-                }
-                let text = format!("{e}; trying again");
-                if told != text {
-                    steps.note(ctx, "contact", &text);
-                    told = text;
-                }
-                ((Exit::NoAgent.code(), e.to_string()), AGAIN_MS)
-            }
-            Err(e) => return Err(e),
-        };
-        if interrupts.sleep(&ctx.clock, wait_ms).await {
-            let (exit, message) = refused;
-            let text = format!("interrupted while waiting; nothing was started ({message})");
-            return Ok(Begun::Not(Box::new(RunResult { exit, changed: Some(false), ..result(Exit::Internal, text) })));
-        }
+/// There is no answer: the same object as for every other end.
+pub(super) fn unanswered(ctx: &mut Ctx<'_>, e: &ClientError, changes: bool, json: bool) -> Exit {
+    if !json {
+        return ctx.no_answer(e, changes, false);
     }
+    let exit = e.exit(changes);
+    let untouched = exit != Exit::ContactLost;
+    let over = result(exit, e.to_string());
+    conclude(ctx, true, &RunResult { changed: untouched.then_some(false), next: Some(e.next()), ..over })
 }
 
 /// What following says, as a result.
@@ -285,13 +224,7 @@ pub(super) fn verdict(end: Follow, node: &str) -> RunResult {
 
 /// How a cycle ended, as a result.
 pub(super) fn of_ended(ended: &Ended, node: &str) -> RunResult {
-    let next = match (&ended.latch, ended.exit) {
-        (Some(latch), _) => {
-            Some(format!("backstop explain {node}; then backstop latch clear {latch} --reason \"...\""))
-        }
-        (None, Exit::Done) => None,
-        (None, _) => Some(format!("backstop explain {node}")),
-    };
+    let next = (ended.exit != Exit::Done).then(|| format!("backstop explain {node}"));
     RunResult {
         node: Some(node.to_owned()),
         cycle: Some(ended.cycle.to_string()),
@@ -311,16 +244,16 @@ pub(super) fn conclude(ctx: &mut Ctx<'_>, json: bool, r: &RunResult) -> Exit {
 /// `DONE, back in service.  7m59s out of service                                     exit 0`
 pub(super) fn lines(r: &RunResult) -> Vec<String> {
     let exit = Exit::from_code(r.exit).unwrap_or(Exit::Internal);
-    let word = match (exit, &r.ended, r.changed) {
-        (Exit::Done, Some(_), _) => "DONE, back in service.",
-        (Exit::Done, None, Some(false)) => "changed: false.",
-        (Exit::Done, None, _) => "DETACHED.",
-        (Exit::FailedBack | Exit::NotRebooted | Exit::StateUnreadable, ..) => "FAILED, back in service.",
-        (Exit::FailedOut, ..) => "OUT.",
-        (Exit::EndedEarly, ..) => "ENDED EARLY, back in service.",
-        (Exit::ContactLost, ..) => "NO VERDICT.",
-        (_, Some(e), _) if e.out_ms > 0 => "ENDED EARLY, back in service.",
-        (Exit::Internal, ..) => "FAULT.",
+    let word = match (&r.ended, exit) {
+        (Some(_), Exit::Done) => "DONE, back in service.",
+        (_, Exit::FailedOut) => "OUT.",
+        (Some(_), Exit::FailedBack | Exit::NotRebooted | Exit::StateUnreadable) => "FAILED, back in service.",
+        (Some(_), Exit::EndedEarly) => "ENDED EARLY, back in service.",
+        (Some(e), _) if e.out_ms > 0 => "ENDED EARLY, back in service.",
+        (None, Exit::Done) if r.changed == Some(false) => "changed: false.",
+        (None, Exit::Done) => "DETACHED.",
+        (_, Exit::ContactLost) => "NO VERDICT.",
+        (_, Exit::Internal) => "FAULT.",
         _ => "REFUSED, nothing was changed.",
     };
     let text = match &r.ended {
@@ -333,5 +266,7 @@ pub(super) fn lines(r: &RunResult) -> Vec<String> {
         lines.extend(check::guard_lines(verdicts, false));
     }
     lines.extend(r.next.iter().map(|next| labelled("Next", next)));
+    let latch = r.ended.as_ref().and_then(|e| e.latch.as_ref());
+    lines.extend(latch.map(|latch| labelled("After", format!("backstop latch clear {latch} --reason \"...\""))));
     lines
 }

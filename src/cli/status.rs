@@ -268,22 +268,22 @@ fn history_lines(h: &History) -> Vec<String> {
     h.lines.iter().map(entry).collect()
 }
 
-/// The time first, then everything as `key=value`, in the order in which it was written.
+/// When, what, then everything else as `key=value`: the entries are the agent's, and a new kind is shown as well.
 fn entry(line: &Value) -> String {
     let Value::Object(fields) = line else { return line.to_string() };
-    let at = |(key, value): (&String, &Value)| match key.as_str() {
-        "at_ms" | "wall_ms" => value.as_u64(),
-        "at" => value.get("wall_ms").and_then(Value::as_u64),
-        _ => None,
+    let plain = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    let when = match (fields.get("at"), fields.get("at_ms").and_then(Value::as_u64)) {
+        (_, Some(ms)) => date(ms),
+        (Some(at), None) => at.get("wall_ms").and_then(Value::as_u64).map_or_else(|| plain(at), date),
+        (None, None) => "-".to_owned(),
     };
-    let when = fields.iter().find_map(at).map_or("-".to_owned(), date);
-    let rest = fields.iter().filter(|field| at(*field).is_none()).map(|(key, value)| match value {
-        Value::String(text) => format!("{key}={text}"),
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => {
-            format!("{key}={value}")
-        }
-    });
-    format!("{when}  {}", rest.collect::<Vec<_>>().join(" "))
+    let event = fields.get("event").map(&plain).unwrap_or_default();
+    let first = !event.is_empty();
+    let rest =
+        fields.iter().filter(|(key, value)| !["at", "at_ms", "event"].contains(&key.as_str()) && !value.is_null());
+    let rest = rest.map(|(key, value)| format!("{key}={}", plain(value)));
+    let words = std::iter::once(event).filter(|_| first).chain(rest).collect::<Vec<_>>().join("  ");
+    format!("{when}  {words}")
 }
 
 #[cfg(test)]
@@ -294,13 +294,19 @@ mod tests {
     #[test]
     fn history_shows_when_and_what_whatever_the_entry_looks_like() {
         let lines = vec![
-            json!({"at_ms": 1_788_318_131_000_u64, "verb": "pause", "exit": 0}),
+            json!({"at": "2026-09-02T03:02:11Z", "event": "pause", "by": "anna(1000)", "exit": 0, "fault": null}),
+            json!({"at_ms": 1_788_318_131_000_u64, "exit": 0, "verb": "pause"}),
             json!({"at": {"wall_ms": 1_788_318_131_000_u64}, "stage": "check"}),
             json!("torn"),
         ];
         assert_eq!(
             history_lines(&History { v: 1, lines }),
-            ["02 Sep 03:02:11  exit=0 verb=pause", "02 Sep 03:02:11  stage=check", "\"torn\""]
+            [
+                "2026-09-02T03:02:11Z  pause  by=anna(1000)  exit=0",
+                "02 Sep 03:02:11  exit=0  verb=pause",
+                "02 Sep 03:02:11  stage=check",
+                "\"torn\""
+            ]
         );
     }
 }

@@ -2,7 +2,7 @@
 
 use super::context::{Ctx, Interrupts};
 use super::follow::{AGAIN_MS, CONTACT_MS, Steps, Until, follow};
-use super::run::{conclude, of_ended, result, verdict};
+use super::run::{conclude, of_ended, result, unanswered, verdict};
 use super::text::{moment, parse_span, span};
 use crate::clock::Clock;
 use crate::control::client::ClientError;
@@ -33,7 +33,7 @@ pub(super) async fn wait(ctx: &mut Ctx<'_>, args: &Args) -> anyhow::Result<Exit>
     let status = match first_status(ctx, patience_ms, &steps, &mut interrupts).await {
         Ok(Some(status)) => status,
         Ok(None) => return Ok(conclude(ctx, args.json, &result(Exit::ContactLost, "interrupted"))),
-        Err(e) => return Ok(ctx.no_answer(&e, false, args.json)),
+        Err(e) => return Ok(unanswered(ctx, &e, false, args.json)),
     };
     let known = |r: RunResult| RunResult { node: Some(status.node.clone()), fleet: Some(status.fleet.clone()), ..r };
     let Some(cycle) = &status.cycle else {

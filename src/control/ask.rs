@@ -121,15 +121,11 @@ pub fn route(method: &str, path: &str) -> Result<(), Wrong> {
         return Ok(());
     }
     let next = "backstop --help lists the verbs; the CLI speaks this protocol";
-    match ROUTES.iter().find(|(_, p)| *p == path) {
-        Some((right, _)) => {
-            Err(Wrong::new(405, format!("{path} does not take {method}"), format!("{right} {path}"), next))
-        }
-        None => {
-            let all = ROUTES.map(|(m, p)| format!("{m} {p}")).join(", ");
-            Err(Wrong::new(404, format!("there is no {path}"), format!("one of: {all}"), next))
-        }
+    if let Some((right, _)) = ROUTES.iter().find(|(_, p)| *p == path) {
+        return Err(Wrong::new(405, format!("{path} does not take {method}"), format!("{right} {path}"), next));
     }
+    let all = ROUTES.map(|(m, p)| format!("{m} {p}")).join(", ");
+    Err(Wrong::new(404, format!("there is no {path}"), format!("one of: {all}"), next))
 }
 
 /// Reads and checks one request.
@@ -361,14 +357,27 @@ fn run(r: &RunRequest) -> Result<(), Trouble> {
 
 /// What to do about a guard that nobody can override.
 fn instead(guard: Guard) -> String {
-    match guard {
-        Guard::NoLatch => "backstop latch clear, once the failure is understood".to_owned(),
-        Guard::NoPause => "backstop unpause".to_owned(),
-        Guard::NoHold | Guard::SelfInService => "backstop rejoin".to_owned(),
-        Guard::SlotFree => "backstop run --wait 4h, which waits for its turn".to_owned(),
-        Guard::Mode => "mode = \"act\" in the config".to_owned(),
-        other => format!("what `backstop explain` says about {other}"),
-    }
+    let verb = match guard {
+        Guard::NoLatch => "backstop latch clear, once the failure is understood",
+        Guard::NoPause => "backstop unpause",
+        Guard::NoHold | Guard::SelfInService => "backstop rejoin",
+        Guard::SlotFree => "backstop run --wait 4h, which waits for its turn",
+        Guard::Mode => "mode = \"act\" in the config",
+        Guard::Identity
+        | Guard::StateDurable
+        | Guard::FleetRecord
+        | Guard::MinimumHealthy
+        | Guard::PeersSettled
+        | Guard::Rate
+        | Guard::Budget
+        | Guard::RegisterAllowed
+        | Guard::ClusterReachable
+        | Guard::DrainFits
+        | Guard::PagerReachable
+        | Guard::PackageManagerFree
+        | Guard::Autoscaling => "a repair: backstop explain says what is wrong",
+    };
+    verb.to_owned()
 }
 
 fn printable(what: &str, text: &str, chars_max: usize) -> Result<(), Trouble> {

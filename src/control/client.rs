@@ -83,10 +83,9 @@ impl ClientError {
     /// What the CLI exits with. `changes`: the request would have changed something, so its fate may be unknown.
     pub fn exit(&self, changes: bool) -> Exit {
         match self {
-            ClientError::NoAgent { .. } => Exit::NoAgent,
-            ClientError::NoPermission { .. } => Exit::Usage,
             ClientError::Lost { .. } | ClientError::Strange { .. } if changes => Exit::ContactLost,
-            ClientError::Lost { .. } => Exit::NoAgent,
+            ClientError::NoAgent { .. } | ClientError::Lost { .. } => Exit::NoAgent,
+            ClientError::NoPermission { .. } => Exit::Usage,
             ClientError::Strange { .. } => Exit::Internal,
             ClientError::Refused { error, .. } => Exit::from_code(error.exit).unwrap_or(Exit::Internal),
         }
@@ -227,13 +226,15 @@ impl Client {
     }
 
     fn no_connection(&self, e: &io::Error) -> ClientError {
-        match e.kind() {
-            io::ErrorKind::PermissionDenied => {
-                ClientError::NoPermission { socket: self.socket.clone(), group: socket_group(&self.socket) }
-            }
-            io::ErrorKind::NotFound => self.no_agent("there is no such socket".to_owned()),
-            io::ErrorKind::ConnectionRefused => self.no_agent("nobody listens there".to_owned()),
-            _ => self.no_agent(e.to_string()),
+        let kind = e.kind();
+        if kind == io::ErrorKind::PermissionDenied {
+            ClientError::NoPermission { socket: self.socket.clone(), group: socket_group(&self.socket) }
+        } else if kind == io::ErrorKind::NotFound {
+            self.no_agent("there is no such socket".to_owned())
+        } else if kind == io::ErrorKind::ConnectionRefused {
+            self.no_agent("nobody listens there".to_owned())
+        } else {
+            self.no_agent(e.to_string())
         }
     }
 }

@@ -228,12 +228,17 @@ mod tests {
         Peer { uid, gid, pid: None, groups: groups.to_vec() }
     }
 
-    fn group(name: &str, gid: u32) -> Option<Group> {
-        Some(Group { name: name.to_owned(), gid: Some(gid) })
+    fn group(name: &str, gid: u32) -> Group {
+        Group { name: name.to_owned(), gid: Some(gid) }
     }
 
     fn roles() -> Roles {
-        Roles { own_uid: 900, read: group("backstop", 10), act: group("patch", 20), admin: group("ops", 30) }
+        Roles {
+            own_uid: 900,
+            read: Some(group("backstop", 10)),
+            act: Some(group("patch", 20)),
+            admin: Some(group("ops", 30)),
+        }
     }
 
     #[test]

@@ -1,10 +1,11 @@
 //! Where the control socket stands: made with its final mode, in a directory that nobody else can write to, and put in
 //! the place of an old one only by whoever is known to be the only agent.
 
-use rustix::fs::Mode;
+use rustix::fs::{Mode, OFlags};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use std::fs::Metadata;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -59,12 +60,15 @@ pub enum BindError {
 #[derive(Debug)]
 pub(super) struct Place {
     path: PathBuf,
-    id: (u64, u64),
+    /// Kept open: as long as it is, no other file gets the same number.
+    inode: OwnedFd,
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        let same = std::fs::symlink_metadata(&self.path).is_ok_and(|m| (m.dev(), m.ino()) == self.id);
+        let now = std::fs::symlink_metadata(&self.path);
+        let own = rustix::fs::fstat(&self.inode);
+        let same = now.is_ok_and(|now| own.is_ok_and(|own| (now.dev(), now.ino()) == (own.st_dev, own.st_ino)));
         if same {
             // Nothing depends on it: the next agent replaces a stale one.
             let _ = std::fs::remove_file(&self.path);
@@ -82,12 +86,16 @@ pub(super) fn bind(
     directory(path.parent().unwrap_or(Path::new("/")))?;
     make_room(path, replace)?;
     let listener = listen(path).map_err(|e| io("bind and listen (a path may have 107 bytes)")(e.into()))?;
-    if let Some(gid) = gid {
-        std::os::unix::fs::chown(path, None, Some(gid)).map_err(io("give it to the group of readers"))?;
+    if let Some(gid) = gid
+        && let Err(error) = std::os::unix::fs::chown(path, None, Some(gid))
+    {
+        // Fewer can connect then, which is no reason to be without an agent.
+        tracing::warn!(%error, gid, path = %path.display(), "control socket: cannot give it to the group of readers");
     }
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(SOCKET_MODE)).map_err(io("set its mode"))?;
-    let meta = std::fs::symlink_metadata(path).map_err(io("look at it"))?;
-    Ok((listener, Place { path: path.to_owned(), id: (meta.dev(), meta.ino()) }))
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let inode = rustix::fs::open(path, flags, Mode::empty()).map_err(|e| io("look at it")(e.into()))?;
+    Ok((listener, Place { path: path.to_owned(), inode }))
 }
 
 fn listen(path: &Path) -> rustix::io::Result<std::os::unix::net::UnixListener> {

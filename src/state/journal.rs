@@ -137,7 +137,7 @@ impl<D: Disk> Journal<D> {
 
     /// Commits a step before anything acts on it. Once this returns `Stored`, the state is on stable storage.
     pub async fn advance(&mut self, seen: &Seen, step: Step, now: &Now) -> (Seen, Commit) {
-        if step.durable == self.now && self.stored.is_some() {
+        if step.durable == self.now {
             return (step.seen, Commit::Unchanged);
         }
         let saved = self.save(&step.durable).await;
@@ -167,7 +167,9 @@ impl<D: Disk> Journal<D> {
 
     async fn save(&mut self, next: &Durable) -> Result<(), SaveError> {
         if self.blocked {
-            return Err(SaveError::Unwritable("unreadable state is in the way and could not be set aside".to_owned()));
+            // The disk may be back.
+            self.file.set_aside("unreadable").map_err(SaveError::Disk)?;
+            self.blocked = false;
         }
         invariant::durable(next).map_err(|broken| SaveError::Unwritable(broken.to_string()))?;
         let (file, body) = (self.file.clone(), next.clone());

@@ -152,6 +152,10 @@ impl Host for Node {
         false
     }
 
+    async fn lifecycle(&self) -> Result<Option<Arc<str>>, Fault> {
+        Ok(None)
+    }
+
     fn package_manager(&self) -> Result<Option<String>, Fault> {
         Ok(None)
     }
