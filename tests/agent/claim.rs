@@ -159,10 +159,6 @@ impl Host for Node {
     fn package_manager(&self) -> Result<Option<String>, Fault> {
         Ok(None)
     }
-
-    async fn lifecycle(&self) -> Result<Option<Arc<str>>, Fault> {
-        Ok(None)
-    }
 }
 
 impl PageSink for Node {
