@@ -13,7 +13,7 @@ use backstop::agent::supervisor::{Task, spawn};
 use backstop::agent::turn::{Agent, Request};
 use backstop::clock::ManualClock;
 use backstop::control::protocol::RunReply;
-use backstop::core::cycle::{Ended, StageName};
+use backstop::core::cycle::{Ended, Seen, StageName};
 use backstop::core::error::Fault;
 use backstop::core::exit::Exit;
 use backstop::core::ids::{CycleId, InstanceId};
@@ -85,9 +85,10 @@ impl LoadBalancer for Node {
         let group = self.group.lock().unwrap();
         let list: Vec<Row> = (1..=group.members)
             .map(instance)
-            .map(|id| match group.out.contains(&id) {
-                true => row(&id, TargetState::Draining, Some(Reason::DeregistrationInProgress)),
-                false => row(&id, TargetState::Healthy, None),
+            .map(|id| {
+                let draining = group.out.contains(&id).then_some(Reason::DeregistrationInProgress);
+                let state = if draining.is_some() { TargetState::Draining } else { TargetState::Healthy };
+                row(&id, state, draining)
             })
             .collect();
         let mine = list.iter().filter(|r| r.id == target.id).cloned().collect();
@@ -281,7 +282,7 @@ impl Claimant {
         let acknowledged = store.acknowledged.clone();
         let disk = Arc::new(FaultDisk::new(&FaultFiles::default()));
         let (journal, found) = Journal::open(&disk, &InstanceId(instance(n).into()));
-        let view = NodeView { durable: journal.now().clone(), seen: Default::default(), unstored: None };
+        let view = NodeView { durable: journal.now().clone(), seen: Seen::default(), unstored: None };
         let parts = Parts {
             config,
             problem: None,
@@ -528,7 +529,10 @@ async fn of_three_processes_asked_at_once_one_goes() {
         // The winner waits in its job: this is what everybody else sees of it.
         assert_eq!((s.runs(), s.fleet.in_service()), (round, 2));
         let record = s.fleet.record().unwrap();
-        assert_eq!(record.slots.values().map(|s| s.node.to_string()).collect::<Vec<_>>(), [winner.clone()]);
+        assert_eq!(
+            record.slots.values().map(|s| s.node.to_string()).collect::<Vec<_>>(),
+            std::slice::from_ref(&winner)
+        );
         s.let_job_end(0).await;
         let (machine, reply) = all.into_iter().find(|(m, _)| m.name() == winner).unwrap();
         let RunReply::Started { cycle, .. } = reply else { panic!("{reply:?}") };

@@ -486,7 +486,8 @@ impl Running {
         let disk = Arc::new(FaultDisk::new(&fake.files));
         let instance = InstanceId(ME.into());
         let (journal, found) = Journal::open(&disk, &instance);
-        let view = NodeView { durable: journal.now().clone(), seen: Default::default(), unstored: None };
+        let view =
+            NodeView { durable: journal.now().clone(), seen: backstop::core::cycle::Seen::default(), unstored: None };
         let parts = Parts {
             config,
             problem: None,

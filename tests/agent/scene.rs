@@ -17,7 +17,7 @@ use std::time::Duration;
 
 pub const PROGRAM: &str = env!("CARGO_BIN_EXE_backstop");
 /// Longest wait (real) for anything.
-pub const BOUND: Duration = Duration::from_secs(60);
+pub const BOUND: Duration = Duration::from_mins(1);
 /// Port of every node.
 const PORT: u16 = 9_200;
 /// The group's own delay, in (simulated) seconds.
@@ -252,13 +252,12 @@ impl Scene {
             assert!(!d.reboots_ms.is_empty(), "a reboot was asked for, and the disk says {d:?}");
         }
         let record = self.fleet.record().unwrap();
-        match record.slots.get(&d.instance) {
-            Some(slot) => meant("a slot is taken", &|c| c.plan.id == slot.cycle),
+        if let Some(slot) = record.slots.get(&d.instance) {
+            meant("a slot is taken", &|c| c.plan.id == slot.cycle);
+        } else {
             // It was taken when the claim was acknowledged, and only `release` gives it back.
-            None => {
-                let keeps = own.is_some_and(|c| !matches!(c.stage, Stage::Claim { acked: false } | Stage::Release));
-                assert!(!keeps, "the slot was freed, and the disk says {d:?}");
-            }
+            let keeps = own.is_some_and(|c| !matches!(c.stage, Stage::Claim { acked: false } | Stage::Release));
+            assert!(!keeps, "the slot was freed, and the disk says {d:?}");
         }
         d
     }
