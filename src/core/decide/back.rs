@@ -35,7 +35,9 @@ impl Turn<'_> {
                 self.v.killed = true;
                 match result {
                     Ok(()) => self.c.kill_job = false,
+                    Err(_) if self.c.kill_paged => {}
                     Err(f) => {
+                        self.c.kill_paged = true;
                         let message = format!("the job could not be killed; the node goes back all the same: {f}");
                         self.page(PageKind::AgentFault, Severity::Warning, message.into());
                     }
