@@ -5,6 +5,9 @@
 mod back;
 mod out;
 
+#[cfg(test)]
+pub(crate) use out::refused;
+
 use super::cycle::{
     Cycle, Durable, Early, Ended, Failure, FailureClass, Seen, Stage, StageName, advance, stage_ms,
 };
