@@ -128,6 +128,13 @@ impl<W: World> Agent<W> {
             }
         }
         self.event(&Event::Recovered).await;
+        let leaving =
+            matches!(self.journal.now().stage(), Some(StageName::Claim | StageName::Deregister | StageName::Drain));
+        if leaving && self.shared.parts().problem.is_some() {
+            // With a bad config only the way back goes on.
+            let reason: Arc<str> = "the config file cannot be used".into();
+            self.event(&Event::Rejoin { by: "backstop".into(), reason, skip_check: false }).await;
+        }
     }
 
     /// This node's state is gone: latch, page, and put the node back if it passes. Tried until its way back can be planned.
@@ -472,9 +479,11 @@ impl<W: World> Agent<W> {
         }
         let record = seen.record.as_ref().filter(|_| !seen.faults.contains_key("fleet record")).map(|(r, _)| r);
         let me = self.shared.instance();
-        match heal(self.journal.now(), &seen.own, record, &me, &parts.rules()) {
+        let off = self.healing_is_off(record, &now);
+        // The core takes the record's word for it; whether its time is over is counted here.
+        let timed = record.map(|r| Record { hold_all: r.hold_all.clone().filter(|_| off), ..r.clone() });
+        match heal(self.journal.now(), &seen.own, timed.as_ref(), &me, &parts.rules()) {
             None => self.out = None,
-            Some(Heal::Register(_)) if self.healing_is_off(record, &now) => self.out = None,
             Some(Heal::Register(group)) => {
                 let after = parts.config.reconcile.self_heal_after_ms;
                 let since = self.out.get_or_insert_with(|| Dwell::start(&now, after)).clone();

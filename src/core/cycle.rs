@@ -55,6 +55,8 @@ pub struct Cycle {
     pub verdict: Option<Verdict>,
     /// The job may still run and has to be killed.
     pub kill_job: bool,
+    /// The page that it could not be killed has been raised.
+    pub kill_paged: bool,
     /// The first failure. There is no second one: a failure never chooses another road.
     pub failure: Option<Failure>,
     /// Ended early without a failure: by an operator or a guard.
@@ -390,6 +392,7 @@ impl Cycle {
             out_since: out,
             verdict: None,
             kill_job: false,
+            kill_paged: false,
             failure: None,
             early: None,
             late: None,

@@ -2,7 +2,6 @@
 
 use super::cycle::{Durable, StageName};
 use super::ids::{CycleId, InstanceId};
-use super::plan::Kind;
 use super::record::Record;
 use super::rules::{Mutant, Rules};
 use super::target::Own;
@@ -27,11 +26,10 @@ pub fn heal(d: &Durable, own: &[Own], record: Option<&Record>, me: &InstanceId, 
     if !idle && !releasing {
         return None;
     }
-    // A released hold of this node is not in the way: it ends with this very stage.
-    let _ = d.cycle.as_ref().is_some_and(|c| matches!(c.plan.kind, Kind::Hold(_)));
     let out = |o: &Own| matches!(o, Own::Gone | Own::Draining | Own::NoRow);
     if let Some(group) = own.iter().position(out) {
-        return Some(Heal::Register(group));
+        let switched_off = record.is_some_and(|r| r.hold_all.is_some());
+        return (!switched_off).then_some(Heal::Register(group));
     }
     let in_service = !own.is_empty() && own.iter().all(|o| *o == Own::InService);
     let record = record.filter(|_| idle && in_service)?;
@@ -39,4 +37,64 @@ pub fn heal(d: &Durable, own: &[Own], record: Option<&Record>, me: &InstanceId, 
         return Some(Heal::FreeSlot(slot.cycle.clone()));
     }
     record.holds.contains_key(me).then_some(Heal::EndHold)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::record::{Extra, Hold, Op, Pause, Slot, apply};
+    use super::*;
+
+    fn rules() -> Rules {
+        Rules {
+            max_unavailable: 1,
+            minimum_healthy: 2,
+            minimum_during_patch: 1,
+            #[cfg(feature = "mutants")]
+            mutant: Mutant::None,
+        }
+    }
+    fn order() -> Pause {
+        Pause { by: "ann".into(), reason: "a move".into(), since_ms: 0, extra: Extra::new() }
+    }
+    fn idle(own: &[Own], record: Option<&Record>) -> Option<Heal> {
+        heal(&Durable::new("i-0".into()), own, record, &"i-0".into(), &rules())
+    }
+
+    #[test]
+    fn an_idle_node_that_is_out_registers_whether_the_store_is_there_or_not() {
+        let r = Record::new("blue".into());
+        for out in [Own::Gone, Own::Draining, Own::NoRow] {
+            for record in [None, Some(&r)] {
+                assert_eq!(idle(&[Own::InService, out], record), Some(Heal::Register(1)), "{out:?}");
+            }
+        }
+        assert_eq!(idle(&[Own::InService, Own::Unknown], Some(&r)), None);
+        assert_eq!(idle(&[Own::InService; 2], Some(&r)), None, "zero writes at rest");
+    }
+
+    #[test]
+    fn hold_all_switches_it_off() {
+        let all = Hold { node: "node-0".into(), order: order(), for_s: 60, extra: Extra::new() };
+        let r = apply(&Record::new("blue".into()), &Op::HoldAll(Some(all)), &rules()).unwrap();
+        assert_eq!(idle(&[Own::Gone], Some(&r)), None);
+    }
+
+    #[test]
+    fn what_the_node_does_not_remember_leaves_the_record_only_when_it_is_in_service() {
+        let slot = Slot {
+            cycle: "c-1".into(),
+            node: "node-0".into(),
+            job: "kernel".into(),
+            budget_s: 1,
+            since_ms: 0,
+            extra: Extra::new(),
+        };
+        let mut r = Record::new("blue".into());
+        r.holds.insert("i-0".into(), Hold { node: "node-0".into(), order: order(), for_s: 1, extra: Extra::new() });
+        assert_eq!(idle(&[Own::InService], Some(&r)), Some(Heal::EndHold));
+        assert_eq!(idle(&[Own::Gone], Some(&r)), Some(Heal::Register(0)));
+        r.slots.insert("i-0".into(), slot);
+        assert_eq!(idle(&[Own::InService], Some(&r)), Some(Heal::FreeSlot("c-1".into())));
+        assert_eq!(idle(&[Own::Unknown], Some(&r)), None);
+    }
 }

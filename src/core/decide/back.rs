@@ -39,7 +39,9 @@ impl Turn<'_> {
                 self.v.killed = true;
                 match result {
                     Ok(()) => self.c.kill_job = false,
+                    Err(_) if self.c.kill_paged => {}
                     Err(f) => {
+                        self.c.kill_paged = true;
                         let message = format!("the job could not be killed; the node goes back all the same: {f}");
                         self.page(PageKind::AgentFault, Severity::Warning, message.into());
                     }
@@ -123,13 +125,14 @@ impl Turn<'_> {
     fn register(&mut self, e: &Event) {
         match e {
             Event::Own(own, fault) => {
-                let (asked, tries) = (self.v.fault.clone(), self.v.tries);
+                let (asked, tries, auth) = (self.v.fault.clone(), self.v.tries, self.v.auth_since.clone());
                 self.note_own(own, fault.as_ref());
                 if self.in_all(own, |o| o.registered()) {
                     return self.go(Stage::Settle);
                 }
                 if self.v.fault.is_none() {
-                    (self.v.fault, self.v.tries) = (asked, tries); // why a group does not list it, for page and pace
+                    // Why a group does not list it, for page and pace.
+                    (self.v.fault, self.v.tries, self.v.auth_since) = (asked, tries, auth);
                 }
                 let missing = own.iter().enumerate().filter(|(_, o)| !o.registered());
                 // Unknown or not: open towards service.

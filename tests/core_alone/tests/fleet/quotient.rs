@@ -82,6 +82,7 @@ impl Quotient<'_> {
             out_since: c.out_since.as_ref().map(|_| self.here()),
             verdict,
             kill_job: c.kill_job,
+            kill_paged: false,
             failure: c.failure.as_ref().map(|f| self.failure(f)),
             // Only whether a cycle turned round before it left: an invariant reads it.
             early: c
