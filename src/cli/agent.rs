@@ -197,7 +197,7 @@ fn audit_denied(shared: Arc<Shared<SystemWorld>>) -> crate::control::server::Aud
             let at = crate::alerts::text::rfc3339(shared.clock.now().wall_ms);
             shared.audit.record(&serde_json::json!({
                 "at": at, "event": "denied", "by": line.caller.name, "uid": line.caller.uid, "pid": line.pid,
-                "verb": line.verb.map(|v| v.label()), "about": line.about, "status": status, "outcome": why,
+                "verb": line.verb.map(crate::control::roles::Verb::label), "about": line.about, "status": status, "outcome": why,
             }));
         }
         tracing::info!(?line, "control");

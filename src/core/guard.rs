@@ -6,6 +6,7 @@ use super::member::FleetView;
 use super::record::Record;
 use super::rules::{Mutant, Rules};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
@@ -280,10 +281,8 @@ pub fn evaluate(facts: &Facts, rules: &Rules, overrides: &[(Arc<str>, Arc<str>)]
     let verdict = |guard: Guard| {
         let overridden = guard.overridable() && overrides.iter().any(|(name, _)| &**name == guard.label());
         let (said, sentence) = look(guard, facts, rules, overridden);
-        let said = match said {
-            Said::Refused | Said::Unknown if overridden && guard != Guard::MinimumHealthy => Said::Overridden,
-            other => other,
-        };
+        let counts = !matches!(said, Said::Refused | Said::Unknown) || !overridden || guard == Guard::MinimumHealthy;
+        let said = if counts { said } else { Said::Overridden };
         let exit = match (said, guard.exit()) {
             (Said::Unknown, Exit::BelowMinimum | Exit::PeersNotSettled) => Exit::Unreachable,
             (_, exit) => exit,
@@ -330,6 +329,7 @@ fn look(guard: Guard, facts: &Facts, rules: &Rules, overridden: bool) -> (Said, 
     }
 }
 
+#[expect(clippy::wildcard_enum_match_arm, reason = "called for the six guards that the record alone answers")]
 fn by_record(guard: Guard, r: &Record, facts: &Facts, rules: &Rules) -> (Said, String) {
     match guard {
         Guard::NoLatch => match r.open_latches().next() {
@@ -404,7 +404,7 @@ fn by_fleet(guard: Guard, view: &FleetView, facts: &Facts, rules: &Rules, overri
         };
     }
     let leavers = match &facts.record {
-        Ok(_) if rules.is(Mutant::FloorCountsLeavers) => Default::default(),
+        Ok(_) if rules.is(Mutant::FloorCountsLeavers) => BTreeSet::new(),
         Ok(r) => r.leavers(),
         Err(_) => return (Said::Unknown, "the fleet record is unknown".to_owned()),
     };
@@ -437,12 +437,12 @@ fn by_fleet(guard: Guard, view: &FleetView, facts: &Facts, rules: &Rules, overri
 pub fn floor(
     view: &FleetView,
     me: &InstanceId,
-    leavers: &std::collections::BTreeSet<InstanceId>,
+    leavers: &BTreeSet<InstanceId>,
     rules: &Rules,
     overridden: bool,
 ) -> bool {
     let need = if overridden { 1.min(rules.minimum_during_patch) } else { rules.minimum_during_patch };
-    let none = std::collections::BTreeSet::new();
+    let none = BTreeSet::new();
     let leavers = if rules.is(Mutant::FloorCountsLeavers) { &none } else { leavers };
     view.staying(me, leavers) >= need
 }

@@ -2,7 +2,7 @@
 
 use super::ids::{CycleId, InstanceId, NodeName};
 use super::job::JobSpec;
-use super::record::{Hold, Slot};
+use super::record::{Extra, Hold, Slot};
 use super::rules::Rules;
 use super::settings::{BalancerKind, CheckSettings, OwnTarget};
 use serde::{Deserialize, Serialize};
@@ -163,7 +163,7 @@ impl Plan {
             job: self.job_name(),
             budget_s: self.budget_s(),
             since_ms,
-            extra: Default::default(),
+            extra: Extra::new(),
         }
     }
 }

@@ -234,9 +234,8 @@ fn of_row(row: &Row) -> Own {
         (TargetState::Healthy, _) if row.shifted => Own::NotYet(TargetState::Healthy, row.reason),
         (TargetState::Healthy, _) => Own::InService,
         (TargetState::Draining, _) => Own::Draining,
-        (TargetState::Unused, Some(Reason::NotRegistered)) => Own::Gone,
         // One emulator says `unavailable` beside this reason; the reason is the fact.
-        (TargetState::Unavailable, Some(Reason::NotRegistered)) => Own::Gone,
+        (TargetState::Unused | TargetState::Unavailable, Some(Reason::NotRegistered)) => Own::Gone,
         // `unused` without a reason, or with one that nobody knows: not proven gone, not proven registered.
         (TargetState::Unused, None | Some(Reason::Unknown)) | (TargetState::Unknown, _) => Own::Unknown,
         (state, reason) => Own::NotYet(state, reason),
@@ -276,7 +275,7 @@ impl Poll {
     }
 
     /// Targets that count as serving in this group: by every row that names them. Two rows that disagree are no good news.
-    pub fn in_service<'a>(&'a self) -> impl Iterator<Item = (&'a str, u16)> + 'a {
+    pub fn in_service(&self) -> impl Iterator<Item = (&str, u16)> {
         let mut targets = BTreeMap::new();
         for row in &self.list {
             if let Some(port) = row.port {

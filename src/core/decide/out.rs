@@ -1,5 +1,7 @@
 //! The road out: claim, deregister, drain, patch, reboot. Every exit from here on is the way back.
 
+#![expect(clippy::wildcard_enum_match_arm, reason = "total by design: what does not fit a stage changes nothing")]
+
 use super::super::cycle::{Early, FailureClass, Stage};
 use super::super::error::{Class, Fault};
 use super::super::event::Event;
