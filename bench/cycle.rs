@@ -3,6 +3,14 @@
 //! `bench/cycle URL ARN_ID...` is called by `bench/cycle` (the script), which starts moto; without a URL the embedded
 //! ELBv2 of the rehearsal is used. The second object is a cycle whose drain and first check take their time: what backstop
 //! adds to them.
+#![allow(
+    clippy::pedantic,
+    clippy::arithmetic_side_effects,
+    clippy::indexing_slicing,
+    clippy::print_stdout,
+    clippy::disallowed_methods,
+    reason = "a measurement, not the product"
+)]
 
 use anyhow::{Context as _, bail};
 use backstop::core::job::RebootPolicy;

@@ -1,6 +1,14 @@
 //! What an agent costs at rest: resident memory, CPU, binary size, time to READY. Prints one JSON object.
 //!
 //! `bench/footprint [SECONDS]` (default 60). Three real agents in a rehearsal's world in real time; the first is measured.
+#![allow(
+    clippy::pedantic,
+    clippy::arithmetic_side_effects,
+    clippy::indexing_slicing,
+    clippy::print_stdout,
+    clippy::disallowed_methods,
+    reason = "a measurement, not the product"
+)]
 
 use anyhow::{Context as _, bail};
 use backstop::rehearse::fleet::{Fleet, FleetOptions};

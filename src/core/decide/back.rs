@@ -23,9 +23,9 @@ impl Turn<'_> {
             Event::Unanswered(_) | Event::CasRefused(_) => {
                 // It may have landed. The way back never waits for the store.
                 if self.latch_is_due() {
-                    self.v.tried = true
+                    self.v.tried = true;
                 } else {
-                    self.c.hold = None
+                    self.c.hold = None;
                 }
                 return;
             }

@@ -124,9 +124,10 @@ impl Turn<'_> {
             return self.go(Stage::Check);
         }
         if let Stage::Held { until } = &self.c.stage {
-            return if until.expired(self.now) {
-                self.go(Stage::Check)
-            };
+            if until.expired(self.now) {
+                self.go(Stage::Check);
+            }
+            return;
         }
         if self.c.stage == Stage::Check && self.c.skip_check.is_some() {
             return self.go(Stage::Register);

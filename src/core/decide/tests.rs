@@ -1,5 +1,6 @@
 //! Tables over every stage and every event. What many steps and many nodes do together is the model's part
 //! (`tests/core_alone`).
+#![allow(clippy::pedantic, clippy::arithmetic_side_effects, reason = "tests of small numbers")]
 
 mod home;
 mod out;

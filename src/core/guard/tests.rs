@@ -1,4 +1,5 @@
 //! Every guard: what it says, with which exit code, and that unknown is no.
+#![allow(clippy::pedantic, clippy::arithmetic_side_effects, reason = "tests of small numbers")]
 
 use super::super::ids::NodeName;
 use super::super::record::{Extra, Finished, Hold, Latch, Pause, Slot};

@@ -1,4 +1,5 @@
 //! The record's changes one by one; what many writers do together is the model's part (`tests/core_alone`).
+#![allow(clippy::pedantic, clippy::arithmetic_side_effects, reason = "tests of small numbers")]
 
 use super::super::rules::Rules;
 use super::*;

@@ -1,10 +1,42 @@
 //! Every history of a small fleet, with the shipped core; and every broken rule caught.
+//!
+//!     cargo test -p backstop-core-alone -- --nocapture --test-threads 1
+//!     BACKSTOP_MODEL_BUDGET=full cargo test -p backstop-core-alone -- --nocapture --test-threads 1
+//!
+//! Run for real: `want`, `decide`, `settle_commit`, `apply`, `evaluate`, `floor`, `heal`, `in_service`, `Poll::own` and both
+//! invariants. A world holds handles of real `Durable`, `Seen`, `Record` and `Op` values (`fleet/intern.rs`); each distinct
+//! call of the core is made once and its answer kept.
+//!
+//! A history may draw its faults, in any order and combination, from: crash between any two effects (answer got or not),
+//! an agent that is down until after its deadline, full disk, store outage, write applied but unanswered, write unanswered
+//! that lands later or never, lagging read, unknown read, deadline, failing job, job that leaves no verdict or a sick node,
+//! target deregistered by somebody else, instance dead, slot over its budget. `Faults::MORE` adds: calls to the load
+//! balancer, the runner and the machine that fail (done or not), a machine that restarts unasked, time that passes between
+//! an acknowledgement and its use, a target registered by somebody else. Verbs: `rejoin`, `hold`, `latch clear`, `retire` of
+//! a silent agent. A peer's `lost` latch, `retire` of the dead, and all recoveries cost nothing and are always possible.
+//!
+//! States are counted up to renaming of the nodes, and up to clock readings and texts (`fleet/quotient.rs` says why that
+//! loses nothing; `the_quotient_is_sound_on_random_histories` and `node_numbers_carry_no_meaning` try to refute it). The
+//! two liveness rules follow, from every reachable state, one fair continuation without new faults (`fleet/home.rs`).
+//!
+//! What every driver of the core owes, and this one does: a decision that differs from the stored one goes through
+//! `settle_commit` before anything else happens; an effect that is `outward` runs only while the stored decision is the one
+//! in memory, so a driver stores what is in memory as soon as the disk takes it; a `Wait` is followed by a `Tick`.
+//!
+//! Left out: `drain`'s connections that never end, clocks that step, pages beyond "each failure raised one", peers'
+//! heartbeats, `init`, rates and budgets, overrides, `--skip-check`, late load-balancer writes (only as "deregistered by
+//! somebody else"), limits on self-heal. Tables in `src/core/*/tests` cover those of the core.
 #![allow(
     missing_docs,
     unreachable_pub,
     clippy::pedantic,
     clippy::arithmetic_side_effects,
-    reason = "tests of small numbers"
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::wildcard_enum_match_arm,
+    reason = "tests of small numbers; what fails here fails the test"
 )]
 #![allow(clippy::disallowed_methods, reason = "a table of run times is printed")]
 mod fleet;
@@ -41,10 +73,6 @@ fn base(n: usize, max_unavailable: u32) -> Config {
     }
 }
 
-fn full_budget() -> bool {
-    std::env::var("BACKSTOP_MODEL_BUDGET").is_ok_and(|v| v == "full")
-}
-
 fn verify(name: &str, faults: u8, verbs: u8, f: Config) {
     let t = Instant::now();
     let f = Config { faults, verbs, ..f };
@@ -72,24 +100,83 @@ fn report<M: Model<State = World, Action = Act>>(c: &impl Checker<M>) {
     assert!(broken.is_empty(), "{}", broken.join("\n"));
 }
 
-#[test]
-fn table() {
-    verify("2 agents", 3, 0, base(2, 1));
+/// Rows that the default budget leaves out: `BACKSTOP_MODEL_BUDGET=full`.
+fn verify_in_full(name: &str, faults: u8, verbs: u8, f: Config) {
+    if std::env::var("BACKSTOP_MODEL_BUDGET").is_ok_and(|v| v == "full") {
+        verify(name, faults, verbs, f);
+    }
 }
 
-/// The shortest history that breaks this rule.
-fn shortest(f: Config, rule: &'static str) -> Option<Vec<Act>> {
-    let fleet = Fleet::new(Config { symmetric: false, ..f });
-    let always = |p: &stateright::Property<Fleet>| matches!(p.expectation, Expectation::Always);
-    let name = fleet.properties().into_iter().find(|p| always(p) && p.name.starts_with(rule)).expect("a rule").name;
-    let look = |depth| {
-        let found = HasDiscoveries::AnyOf([name].into_iter().collect());
-        let fleet = fleet.clone();
-        let c = fleet.checker().threads(2).target_max_depth(depth).finish_when(found).spawn_bfs().join();
-        c.discovery(name).map(|path| path.into_actions())
-    };
-    let depth = (5..100).step_by(5).find(|d| look(*d).is_some())?;
-    (depth - 4..=depth).find_map(look)
+fn more(f: Config) -> Config {
+    Config { kinds: Faults::MORE, ..f }
+}
+
+#[test]
+fn one_agent() {
+    verify("1 agent, 2 cycles", 2, 2, Config { cycles: 2, ..base(1, 1) });
+    verify_in_full("1 agent, 2 cycles", 3, 2, Config { cycles: 2, ..base(1, 1) });
+}
+
+#[test]
+fn two_agents() {
+    verify("2 agents", 2, 0, base(2, 1));
+    verify("2 agents", 1, 1, base(2, 1));
+    verify_in_full("2 agents", 3, 0, base(2, 1));
+    verify_in_full("2 agents", 2, 1, base(2, 1));
+    let again = Config { cycles: 2, ..base(2, 1) };
+    verify("2 agents, 2 cycles", 1, 0, again);
+    verify_in_full("2 agents, 2 cycles", 1, 2, again);
+    let silent = Config { retire: RetireOf::Silent, ..base(2, 1) };
+    verify("2 agents, retire while silent", 1, 1, silent);
+    verify_in_full("2 agents, retire while silent", 2, 1, silent);
+}
+
+#[test]
+fn two_agents_two_slots() {
+    verify("2 agents, 2 slots", 1, 1, base(2, 2));
+    verify("2 agents, 2 slots", 2, 0, base(2, 2));
+    verify_in_full("2 agents, 2 slots", 2, 1, base(2, 2));
+    verify_in_full("2 agents, 2 slots", 3, 0, base(2, 2));
+}
+
+#[test]
+fn three_agents() {
+    verify("3 agents", 1, 0, base(3, 1));
+    verify("3 agents, 2 slots", 0, 0, base(3, 2));
+    verify_in_full("3 agents", 2, 0, base(3, 1));
+    verify_in_full("3 agents", 1, 1, base(3, 1));
+    verify_in_full("3 agents, 2 slots", 1, 0, base(3, 2));
+}
+
+/// The stage that the miniature does not have, and the faults that it leaves out.
+#[test]
+fn reboots() {
+    verify("1 agent, reboot, all faults", 2, 1, more(Config { reboot: true, ..base(1, 1) }));
+    verify("2 agents, reboot, all faults", 1, 0, more(Config { reboot: true, ..base(2, 1) }));
+    verify_in_full("1 agent, reboot, all faults", 3, 1, more(Config { reboot: true, ..base(1, 1) }));
+    verify_in_full("2 agents, reboot, all faults", 1, 1, more(Config { reboot: true, ..base(2, 1) }));
+}
+
+#[test]
+fn two_target_groups() {
+    verify("1 agent, 2 groups, all faults", 2, 1, more(Config { groups: 2, ..base(1, 1) }));
+    verify("2 agents, 2 groups, all faults", 1, 0, more(Config { groups: 2, ..base(2, 1) }));
+    verify_in_full("2 agents, 2 groups, all faults", 1, 1, more(Config { groups: 2, ..base(2, 1) }));
+}
+
+/// Two checks, a quiet period and a bake time; a server that leaves out the rows of targets that it does not know.
+#[test]
+fn dwells_and_missing_rows() {
+    verify("1 agent, dwells, all faults", 2, 1, more(Config { dwells: true, ..base(1, 1) }));
+    let both = more(Config { dwells: true, silent: true, ..base(2, 1) });
+    verify("2 agents, dwells, missing rows, all faults", 1, 0, both);
+    verify_in_full("2 agents, dwells, missing rows, all faults", 1, 1, both);
+}
+
+#[test]
+fn lost_state() {
+    verify("2 agents, one lost its state, all faults", 1, 1, more(Config { recovery: true, ..base(2, 1) }));
+    verify_in_full("2 agents, one lost its state, all faults", 2, 1, more(Config { recovery: true, ..base(2, 1) }));
 }
 
 /// What may be left out of a state, may be left out.
@@ -119,6 +206,21 @@ fn node_numbers_carry_no_meaning() {
         walk::names_carry_no_meaning(plenty, seed, 160);
         walk::names_carry_no_meaning(Config { groups: 2, n: 2, rules: base(2, 1).rules, ..plenty }, seed, 160);
     }
+}
+
+/// The shortest history that breaks this rule.
+fn shortest(f: Config, rule: &'static str) -> Option<Vec<Act>> {
+    let fleet = Fleet::new(Config { symmetric: false, ..f });
+    let always = |p: &stateright::Property<Fleet>| matches!(p.expectation, Expectation::Always);
+    let name = fleet.properties().into_iter().find(|p| always(p) && p.name.starts_with(rule)).expect("a rule").name;
+    let look = |depth| {
+        let found = HasDiscoveries::AnyOf([name].into_iter().collect());
+        let fleet = fleet.clone();
+        let c = fleet.checker().threads(2).target_max_depth(depth).finish_when(found).spawn_bfs().join();
+        c.discovery(name).map(|path| path.into_actions())
+    };
+    let depth = (5..100).step_by(5).find(|d| look(*d).is_some())?;
+    (depth - 4..=depth).find_map(look)
 }
 
 fn caught(mutant: Mutant, rule: &'static str, f: Config, faults: u8, verbs: u8, kinds: Faults) {
@@ -169,6 +271,7 @@ fn mutants_are_caught() {
     caught(OneGroupIsHome, "2 way back: home in one group", two_groups, 0, 0, no);
 }
 
+<<<<<<< HEAD
 fn explain(f: Config) {
     let fleet = Fleet::new(f);
     let c = fleet.clone().checker().threads(2).spawn_bfs().join();
@@ -211,4 +314,13 @@ fn explain(f: Config) {
             _ => {}
         }
     }
+=======
+/// No protocol can help here: the load balancer takes no fencing token. An agent that is frozen between its acknowledged
+/// write and its call still makes the call after `retire`.
+#[test]
+fn known_limit_retire_of_a_frozen_agent() {
+    let f = Config { verbs: 1, kinds: Faults::default(), retire: RetireOf::Frozen, ..base(2, 1) };
+    let path = shortest(f, "3 one at a time: a slot in hand").expect("the limit has gone: say so");
+    println!("{path:?}");
+>>>>>>> model
 }
