@@ -301,6 +301,7 @@ mod tests {
     fn healthy(id: &str) -> Row {
         row(id, 9200, TargetState::Healthy, None)
     }
+    #[expect(clippy::unnecessary_wraps, reason = "as the field has it")]
     fn named(rows: Vec<Row>) -> Option<Named> {
         Some(Named::Rows(rows))
     }

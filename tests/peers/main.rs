@@ -2,6 +2,17 @@
 //! and names their directory in `BACKSTOP_PEERS`; the tests are ignored where nobody did.
 //!
 //! Both know targets by id alone, so each node has a loopback address of its own. Neither drains, checks or delays.
+#![allow(
+    unreachable_pub,
+    clippy::pedantic,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::arithmetic_side_effects,
+    clippy::wildcard_enum_match_arm,
+    reason = "what fails here fails the test"
+)]
 
 mod server;
 

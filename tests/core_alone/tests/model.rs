@@ -36,6 +36,9 @@
     clippy::panic,
     clippy::indexing_slicing,
     clippy::wildcard_enum_match_arm,
+    clippy::print_stdout,
+    clippy::disallowed_types,
+    clippy::needless_range_loop,
     reason = "tests of small numbers; what fails here fails the test"
 )]
 #![allow(clippy::disallowed_methods, reason = "a table of run times is printed")]
@@ -271,50 +274,6 @@ fn mutants_are_caught() {
     caught(OneGroupIsHome, "2 way back: home in one group", two_groups, 0, 0, no);
 }
 
-<<<<<<< HEAD
-fn explain(f: Config) {
-    let fleet = Fleet::new(f);
-    let c = fleet.clone().checker().threads(2).spawn_bfs().join();
-    println!("{} states", c.unique_state_count());
-    for p in fleet.properties() {
-        let found = c.discovery(p.name);
-        match (p.expectation.clone(), found) {
-            (Expectation::Always, Some(_)) => {
-                let path = shortest(f, p.name);
-                println!("[{}] {path:?}", p.name);
-                let m = Fleet::new(f);
-                let mut w = m.init();
-                for a in path.unwrap_or_default() {
-                    w = m.step(&w, a).unwrap();
-                    print!("  {a:?}:");
-                    for n in w.node.iter().take(f.n) {
-                        print!(
-                            " {:?} {:?} {:?}",
-                            n.disk.stage,
-                            n.ram.map(|r| (r.disk.stage, r.todo.name())),
-                            &n.target[..f.groups]
-                        );
-                    }
-                    println!(" {:?} {:?}", w.rec, w.bad);
-                }
-                if p.name.starts_with("2 way back: once") {
-                    let e = m.end(&w);
-                    for n in e.node.iter().take(f.n) {
-                        println!(
-                            " END {:?} {:?} {:?}",
-                            n.disk.stage,
-                            n.ram.map(|r| (r.disk.stage, r.todo.name())),
-                            &n.target[..f.groups]
-                        );
-                    }
-                    println!("{:?}", e.rec);
-                }
-            }
-            (Expectation::Sometimes, None) => println!("[{}] is never reached", p.name),
-            _ => {}
-        }
-    }
-=======
 /// No protocol can help here: the load balancer takes no fencing token. An agent that is frozen between its acknowledged
 /// write and its call still makes the call after `retire`.
 #[test]
@@ -322,5 +281,4 @@ fn known_limit_retire_of_a_frozen_agent() {
     let f = Config { verbs: 1, kinds: Faults::default(), retire: RetireOf::Frozen, ..base(2, 1) };
     let path = shortest(f, "3 one at a time: a slot in hand").expect("the limit has gone: say so");
     println!("{path:?}");
->>>>>>> model
 }
