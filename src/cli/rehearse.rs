@@ -4,7 +4,7 @@ use super::context::Interrupts;
 use super::out::Out;
 use crate::core::exit::Exit;
 use crate::rehearse::live::Audience;
-use crate::rehearse::scenario::{self, Options, Scenario};
+use crate::rehearse::scenario::{self, Elsewhere, Options, Scenario};
 use anyhow::Context as _;
 use std::path::{Path, PathBuf};
 
@@ -41,6 +41,12 @@ pub(super) struct Args {
     /// Seconds of the rehearsal in a real one
     #[arg(long, value_name = "N", default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..=120))]
     scale: u32,
+    /// patch-all: another ELBv2 endpoint on this machine instead of the embedded one (an emulator)
+    #[arg(long, value_name = "URL", requires = "group")]
+    endpoint: Option<String>,
+    /// With --endpoint: ARN of a target group of addresses there; the nodes are registered in it
+    #[arg(long, value_name = "ARN", requires = "endpoint")]
+    group: Option<String>,
     /// One object on stdout instead of the story
     #[arg(long)]
     json: bool,
@@ -90,6 +96,16 @@ pub(super) fn run(args: &Args, out: &mut Out) -> anyhow::Result<Exit> {
         out.complain("--stuck and --without-backstop belong to: backstop rehearse incident");
         return Ok(Exit::Usage);
     }
+    let elsewhere = match (&args.endpoint, &args.group) {
+        (Some(endpoint), Some(group)) => {
+            Some(Elsewhere { endpoint: endpoint.trim_end_matches('/').to_owned(), group: group.clone() })
+        }
+        _ => None,
+    };
+    if elsewhere.is_some() && !matches!(args.scenario, Name::PatchAll) {
+        out.complain("--endpoint belongs to: backstop rehearse patch-all");
+        return Ok(Exit::Usage);
+    }
     // By way of its real path: a relative one means something else to the processes that are started.
     let program = std::env::current_exe().context("where this program is")?;
     let options = Options {
@@ -98,6 +114,7 @@ pub(super) fn run(args: &Args, out: &mut Out) -> anyhow::Result<Exit> {
         without_backstop: args.without_backstop,
         seed: args.seed.unwrap_or_else(scenario::new_seed),
         scale: args.scale,
+        elsewhere,
         keep: args.keep.clone(),
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;

@@ -1,12 +1,14 @@
 //! Scenarios: what is played on a rehearsed fleet, and what it promises.
 
 mod crash;
+mod elsewhere;
 mod patch;
 mod random;
 mod report;
 pub mod watch;
 mod without;
 
+pub use elsewhere::Elsewhere;
 #[cfg(test)]
 pub(crate) use patch::EXOTIC;
 pub use report::{Kill, Promise, Report, Run};
@@ -62,6 +64,8 @@ pub struct Options {
     pub seed: u64,
     /// Simulated seconds in a real one.
     pub scale: u32,
+    /// Behind another load balancer than the embedded one: `patch-all` only.
+    pub elsewhere: Option<Elsewhere>,
     /// Where configs, states and logs are kept.
     pub keep: Option<PathBuf>,
 }
@@ -110,6 +114,9 @@ struct Play<'a> {
 /// # Errors
 /// The world cannot be set up, or something in it takes impossibly long. A broken promise is no error.
 pub async fn play(options: &Options, audience: &mut dyn Audience) -> anyhow::Result<Report> {
+    if let Some(there) = &options.elsewhere {
+        return elsewhere::play(options, there, audience).await;
+    }
     let begun = pace::now();
     let mut fleet = Fleet::start(fleet_options(options)).await?;
     let traffic = fleet.start_traffic(RATE_PER_S, SLICE_MS);

@@ -72,6 +72,20 @@ async fn a_whole_fleet_is_patched_behind_ministack() {
     a_whole_fleet(Kind::Ministack).await;
 }
 
+/// `rehearse --endpoint`: the same, as a person types it.
+#[tokio::test]
+#[ignore = "needs moto (BACKSTOP_PEERS)"]
+async fn a_rehearsal_can_be_pointed_at_another_endpoint() {
+    let server = Server::start(Kind::Moto).await;
+    let arn = server.group(&[]).await;
+    let mut command = tokio::process::Command::new(PROGRAM);
+    command.args(["rehearse", "--endpoint", &server.url(), "--group", &arn, "--json"]).kill_on_drop(true);
+    let output = tokio::time::timeout(LONG, command.output()).await.unwrap().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{said}\n{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(server.registered(&arn).await, 3);
+}
+
 /// What they disagree about, through the adapter: each answer is one that the core can live with.
 async fn answers(kind: Kind) {
     let server = Server::start(kind).await;
