@@ -56,3 +56,69 @@ pub trait Jobs: Send + Sync + 'static {
     /// Kills the job's whole group. Returns when it is gone, or with a fault that says that it is not.
     fn kill(&self, cycle: &str) -> impl Future<Output = Result<(), Fault>> + Send;
 }
+
+/// The version that a document was read or written with; a compare-and-set names it.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Version(pub std::sync::Arc<[u8]>);
+
+impl std::fmt::Debug for Version {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Version({:08x}, {} bytes)", crc32fast::hash(&self.0), self.0.len())
+    }
+}
+
+/// Why a compare-and-set has no acknowledgement.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CasFault {
+    /// Another write came first (or this very one, whose answer was lost). Nothing is proven: read, and write again.
+    Conflict,
+    /// No usable answer: it may have been applied, or may still be.
+    Fault(Fault),
+}
+
+/// The fleet record and the member documents, as bytes. Changed only by compare-and-set.
+pub trait FleetStore: Send + Sync + 'static {
+    /// The record and its version; `None` = a complete answer that says that there is none.
+    fn read(&self) -> impl Future<Output = Result<Option<(Vec<u8>, Version)>, Fault>> + Send;
+    /// Replaces the record that has this version.
+    fn compare_and_set(
+        &self,
+        expected: &Version,
+        bytes: Vec<u8>,
+    ) -> impl Future<Output = Result<Version, CasFault>> + Send;
+    /// Creates the record; a conflict where there is one.
+    fn create(&self, bytes: Vec<u8>) -> impl Future<Output = Result<Version, CasFault>> + Send;
+    /// All member documents.
+    fn members(&self) -> impl Future<Output = Result<Vec<Vec<u8>>, Fault>> + Send;
+    /// Writes one member's document.
+    fn put_member(&self, instance: &str, bytes: Vec<u8>) -> impl Future<Output = Result<(), Fault>> + Send;
+    /// Removes one member's document; none there is a success.
+    fn delete_member(&self, instance: &str) -> impl Future<Output = Result<(), Fault>> + Send;
+}
+
+/// The machine.
+pub trait Host: Send + Sync + 'static {
+    /// Established inbound connections on a local port, without own, loopback and health-check ones.
+    fn connections(&self, port: u16, ignore: &[std::net::IpAddr]) -> Result<u32, Fault>;
+    /// Asks the machine to restart. A yes proves nothing: the boot id tells.
+    fn reboot(&self) -> impl Future<Output = Result<(), Fault>> + Send;
+    /// The machine is on its way down.
+    fn shutting_down(&self) -> bool;
+    /// Lifecycle state in an Auto Scaling group; `None` = in none, or not asked since the instance id is stated.
+    fn lifecycle(&self) -> impl Future<Output = Result<Option<std::sync::Arc<str>>, Fault>> + Send;
+    /// A package manager at work, by name.
+    fn package_manager(&self) -> Result<Option<String>, Fault>;
+}
+
+/// Where pages go. One of several, behind one type.
+pub trait PageSink: Send + Sync + 'static {
+    /// For status and logs.
+    fn name(&self) -> &'static str;
+    /// Delivers one page; accepted is the only success.
+    fn deliver<'a>(&'a self, page: &'a crate::alerts::Rendered) -> BoxFuture<'a, Result<(), Fault>>;
+    /// Would a page reach it? A TLS and HTTP answer of any status is enough.
+    fn reachable(&self) -> BoxFuture<'_, Result<(), Fault>>;
+}
+
+/// A boxed future, for the list of sinks.
+pub type BoxFuture<'a, T> = std::pin::Pin<Box<dyn Future<Output = T> + Send + 'a>>;

@@ -7,7 +7,7 @@ use super::ids::{CycleId, InstanceId, LatchId};
 use super::job::Verdict;
 use super::page::Page;
 use super::plan::{Kind, Plan};
-use super::record::{Finished, Hold, Latch};
+use super::record::{Extra, Finished, Hold, Latch};
 use super::rules::Mutant;
 use super::target::Own;
 use super::time::{BootId, Deadline, Dwell, Now};
@@ -275,6 +275,8 @@ pub struct Early {
 pub struct Ended {
     /// Which.
     pub cycle: CycleId,
+    /// The request that it answered.
+    pub request: Arc<str>,
     /// Its job's name.
     pub job: Arc<str>,
     /// The verdict.
@@ -293,6 +295,7 @@ pub struct Ended {
 
 /// What a crash forgets. All but the last three fields are also forgotten on entering a stage.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[expect(clippy::struct_excessive_bools, reason = "each is one thing that was learnt")]
 pub struct Seen {
     /// When this stage's compare-and-set was acknowledged.
     pub acked_at: Option<Now>,
@@ -414,7 +417,7 @@ impl Cycle {
             job: self.plan.job_name(),
             since_ms: failure.at.wall_ms,
             cleared: None,
-            extra: Default::default(),
+            extra: Extra::new(),
         })
     }
 
@@ -427,7 +430,7 @@ impl Cycle {
             job: self.plan.job_name(),
             at_ms: now.wall_ms,
             good: self.failure.is_none() && self.early.is_none(),
-            extra: Default::default(),
+            extra: Extra::new(),
         })
     }
 }
@@ -487,9 +490,13 @@ fn without_disk(present: &Durable, next: Durable, now: &Now) -> Durable {
         turned
     };
     let mutant = present.cycle.as_ref().is_some_and(|c| c.plan.rules.is(Mutant::HomewardNeedsCommit));
+    if mutant {
+        return present.clone();
+    }
     match (present.stage(), next.stage()) {
-        _ if mutant => present.clone(),
         (Some(_), Some(S::Check | S::Register | S::Settle)) => without_hold(next),
+        // A way back that begins (state that cannot be read, an operator's `rejoin`) needs no disk.
+        (None, Some(S::Check)) => next,
         // Nothing was taken; after a crash the claim that is stored ends the same way.
         (Some(S::Claim), None) => next,
         (Some(S::Claim), Some(S::Claim | S::Deregister | S::Release)) => turned(false),

@@ -4,6 +4,7 @@ use super::record::Op;
 
 /// One thing to do in the world.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[expect(clippy::large_enum_variant, reason = "one at a time, never in bulk")]
 pub enum Effect {
     /// A compare-and-set of the fleet record. Asked again it is written again: only its acknowledgement counts.
     Record(Op),
@@ -62,9 +63,9 @@ impl Effect {
             Effect::Record(Op::Free { .. }) => "free-slot",
             Effect::Record(Op::Hold { .. }) => "enter-hold",
             Effect::Record(Op::EndHold { .. }) => "end-hold",
-            Effect::Record(
-                Op::ClearLatch { .. } | Op::Pause(_) | Op::Unpause | Op::HoldAll(_) | Op::Retire { .. },
-            ) => "operator-write",
+            Effect::Record(Op::ClearLatch { .. } | Op::Pause(_) | Op::Unpause | Op::HoldAll(_) | Op::Retire { .. }) => {
+                "operator-write"
+            }
             #[cfg(feature = "mutants")]
             Effect::ReadRecord => "read-record",
             Effect::ReadGuards => "read-guards",
@@ -84,6 +85,7 @@ impl Effect {
 
 /// What a state wants next.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(clippy::large_enum_variant, reason = "one at a time, never in bulk")]
 pub enum Want {
     /// Nothing: idle.
     Idle,

@@ -27,14 +27,8 @@ pub enum Class {
 
 impl Class {
     /// All of them, for tables and metrics.
-    pub const ALL: [Class; 6] = [
-        Class::Transport,
-        Class::Throttled,
-        Class::NotReady,
-        Class::Auth,
-        Class::Refused,
-        Class::OutcomeUnknown,
-    ];
+    pub const ALL: [Class; 6] =
+        [Class::Transport, Class::Throttled, Class::NotReady, Class::Auth, Class::Refused, Class::OutcomeUnknown];
 
     /// The stable label.
     pub const fn label(self) -> &'static str {

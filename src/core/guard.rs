@@ -6,6 +6,7 @@ use super::member::FleetView;
 use super::record::Record;
 use super::rules::{Mutant, Rules};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
@@ -192,8 +193,8 @@ pub struct Facts {
     pub cycles_per_hour: Option<u32>,
     /// Cycles per day, or four per member.
     pub cycles_per_day: Option<u32>,
-    /// `mode = "act"`
-    pub acts: bool,
+    /// See [`Guard::Mode`].
+    pub acts: Fact,
     /// See the guard of that name.
     pub identity: Fact,
     /// See the guard of that name.
@@ -280,10 +281,8 @@ pub fn evaluate(facts: &Facts, rules: &Rules, overrides: &[(Arc<str>, Arc<str>)]
     let verdict = |guard: Guard| {
         let overridden = guard.overridable() && overrides.iter().any(|(name, _)| &**name == guard.label());
         let (said, sentence) = look(guard, facts, rules, overridden);
-        let said = match said {
-            Said::Refused | Said::Unknown if overridden && guard != Guard::MinimumHealthy => Said::Overridden,
-            other => other,
-        };
+        let counts = !matches!(said, Said::Refused | Said::Unknown) || !overridden || guard == Guard::MinimumHealthy;
+        let said = if counts { said } else { Said::Overridden };
         let exit = match (said, guard.exit()) {
             (Said::Unknown, Exit::BelowMinimum | Exit::PeersNotSettled) => Exit::Unreachable,
             (_, exit) => exit,
@@ -311,8 +310,7 @@ fn look(guard: Guard, facts: &Facts, rules: &Rules, overridden: bool) -> (Said, 
         Guard::PagerReachable => of_fact(&facts.pager_reachable),
         Guard::PackageManagerFree => of_fact(&facts.package_manager_free),
         Guard::Autoscaling => of_fact(&facts.autoscaling),
-        Guard::Mode if facts.acts => (Said::Pass, "mode is act".to_owned()),
-        Guard::Mode => (Said::Refused, "mode = \"observe\": this agent looks and pages, it never acts".to_owned()),
+        Guard::Mode => of_fact(&facts.acts),
         Guard::FleetRecord => match &facts.record {
             Ok(r) => (Said::Pass, format!("fleet {}, counter {}", r.fleet, r.counter)),
             Err(why) => (Said::Unknown, why.clone()),
@@ -331,6 +329,7 @@ fn look(guard: Guard, facts: &Facts, rules: &Rules, overridden: bool) -> (Said, 
     }
 }
 
+#[expect(clippy::wildcard_enum_match_arm, reason = "called for the six guards that the record alone answers")]
 fn by_record(guard: Guard, r: &Record, facts: &Facts, rules: &Rules) -> (Said, String) {
     match guard {
         Guard::NoLatch => match r.open_latches().next() {
@@ -405,14 +404,15 @@ fn by_fleet(guard: Guard, view: &FleetView, facts: &Facts, rules: &Rules, overri
         };
     }
     let leavers = match &facts.record {
-        Ok(_) if rules.is(Mutant::FloorCountsLeavers) => Default::default(),
+        Ok(_) if rules.is(Mutant::FloorCountsLeavers) => BTreeSet::new(),
         Ok(r) => r.leavers(),
         Err(_) => return (Said::Unknown, "the fleet record is unknown".to_owned()),
     };
     if guard == Guard::PeersSettled {
-        let out = view.members.iter().find(|m| {
-            **m != facts.instance && !view.in_service.contains(*m) && !leavers.contains(*m)
-        });
+        let out = view
+            .members
+            .iter()
+            .find(|m| **m != facts.instance && !view.in_service.contains(*m) && !leavers.contains(*m));
         return match out {
             None => (Said::Pass, "every other member is in service or explained".to_owned()),
             Some(m) => (Said::Refused, format!("{m} is out of service and the record does not say why")),
@@ -437,12 +437,12 @@ fn by_fleet(guard: Guard, view: &FleetView, facts: &Facts, rules: &Rules, overri
 pub fn floor(
     view: &FleetView,
     me: &InstanceId,
-    leavers: &std::collections::BTreeSet<InstanceId>,
+    leavers: &BTreeSet<InstanceId>,
     rules: &Rules,
     overridden: bool,
 ) -> bool {
     let need = if overridden { 1.min(rules.minimum_during_patch) } else { rules.minimum_during_patch };
-    let none = std::collections::BTreeSet::new();
+    let none = BTreeSet::new();
     let leavers = if rules.is(Mutant::FloorCountsLeavers) { &none } else { leavers };
     view.staying(me, leavers) >= need
 }

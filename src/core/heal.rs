@@ -74,7 +74,8 @@ mod tests {
 
     #[test]
     fn hold_all_switches_it_off() {
-        let r = apply(&Record::new("blue".into()), &Op::HoldAll(Some(order())), &rules()).unwrap();
+        let all = Hold { node: "node-0".into(), order: order(), for_s: 60, extra: Extra::new() };
+        let r = apply(&Record::new("blue".into()), &Op::HoldAll(Some(all)), &rules()).unwrap();
         assert_eq!(idle(&[Own::Gone], Some(&r)), None);
     }
 

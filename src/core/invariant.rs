@@ -27,17 +27,18 @@ pub fn durable(d: &Durable) -> Result<(), Broken> {
         "from deregister to settle the node may be out, and since when is known",
     )?;
     rule(
-        c.failure.is_none() || !matches!(at, StageName::Claim | StageName::Deregister | StageName::Drain | StageName::Patch | StageName::Reboot),
+        c.failure.is_none()
+            || !matches!(
+                at,
+                StageName::Claim | StageName::Deregister | StageName::Drain | StageName::Patch | StageName::Reboot
+            ),
         "a failed cycle is on the way back",
     )?;
     rule(
         !matches!(at, StageName::Patch | StageName::Reboot) || matches!(c.plan.kind, Kind::Patch(_)),
         "only a patch has a job",
     )?;
-    rule(
-        !matches!(c.stage, Stage::Held { .. }) || matches!(c.plan.kind, Kind::Hold(_)),
-        "only a hold is held",
-    )?;
+    rule(!matches!(c.stage, Stage::Held { .. }) || matches!(c.plan.kind, Kind::Hold(_)), "only a hold is held")?;
     rule(
         !matches!(c.stage, Stage::Reboot { .. }) || c.verdict.as_ref().is_some_and(super::job::Verdict::good),
         "a reboot follows a good job only",

@@ -2,7 +2,7 @@
 
 use super::ids::{CycleId, InstanceId, NodeName};
 use super::job::JobSpec;
-use super::record::{Hold, Slot};
+use super::record::{Extra, Hold, Slot};
 use super::rules::Rules;
 use super::settings::{BalancerKind, CheckSettings, OwnTarget};
 use serde::{Deserialize, Serialize};
@@ -21,6 +21,8 @@ pub struct Plan {
     pub node: NodeName,
     /// Who asked.
     pub by: Arc<str>,
+    /// The caller's own name for its request: sent again after a lost answer, it finds this cycle.
+    pub request: Arc<str>,
     /// What "back" means: every one of these.
     pub targets: Vec<OwnTarget>,
     /// How the node is checked.
@@ -161,7 +163,7 @@ impl Plan {
             job: self.job_name(),
             budget_s: self.budget_s(),
             since_ms,
-            extra: Default::default(),
+            extra: Extra::new(),
         }
     }
 }

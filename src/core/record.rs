@@ -39,7 +39,7 @@ pub struct Record {
     /// Nodes that an operator keeps out, by instance.
     pub holds: BTreeMap<InstanceId, Hold>,
     /// No self-heal anywhere.
-    pub hold_all: Option<Pause>,
+    pub hold_all: Option<Hold>,
     /// Instances said to be gone for good: they take no slot again.
     pub retired: BTreeMap<InstanceId, Pause>,
     /// The last cycles, oldest first.
@@ -229,7 +229,7 @@ pub enum Op {
         instance: InstanceId,
     },
     /// Switch self-heal off, or on again, for the whole fleet.
-    HoldAll(Option<Pause>),
+    HoldAll(Option<Hold>),
     /// This instance is gone for good: slot and hold go, a slot leaves a latch.
     Retire {
         /// Which instance.
@@ -244,10 +244,7 @@ pub enum Op {
 impl Op {
     /// Leads away from service, or frees something: only from a committed decision.
     pub const fn outward(&self) -> bool {
-        matches!(
-            self,
-            Op::Claim { .. } | Op::Confirm { .. } | Op::Free { .. } | Op::Hold { .. } | Op::EndHold { .. }
-        )
+        matches!(self, Op::Claim { .. } | Op::Confirm { .. } | Op::Free { .. } | Op::Hold { .. } | Op::EndHold { .. })
     }
 }
 
@@ -300,11 +297,8 @@ impl Record {
     }
 
     fn bound_tombstones(&mut self) {
-        let mut old: Vec<(u64, CycleId)> = self
-            .latches
-            .iter()
-            .filter_map(|(c, l)| l.cleared.as_ref().map(|x| (x.since_ms, c.clone())))
-            .collect();
+        let mut old: Vec<(u64, CycleId)> =
+            self.latches.iter().filter_map(|(c, l)| l.cleared.as_ref().map(|x| (x.since_ms, c.clone()))).collect();
         old.sort();
         let over = old.len().saturating_sub(TOMBSTONES_MAX);
         for (_, cycle) in old.into_iter().take(over) {

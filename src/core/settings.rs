@@ -68,6 +68,8 @@ pub struct CheckSettings {
     pub basic_auth_file: Option<Arc<str>>,
     /// Index that a canary search (`size=0`) asks; none = no canary.
     pub canary_index: Option<Arc<str>>,
+    /// The name that the own node must answer with, whatever else is known of it.
+    pub node_name: Arc<str>,
     /// Who must answer. Learnt in the claim; `None` = not known (a recovery without state).
     pub expect: Option<NodeIdentity>,
     /// Passes in a row that are needed.

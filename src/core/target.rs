@@ -1,6 +1,7 @@
 //! A target as the load balancer knows it, and what its states mean: who is in service, who is gone.
 
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -233,9 +234,8 @@ fn of_row(row: &Row) -> Own {
         (TargetState::Healthy, _) if row.shifted => Own::NotYet(TargetState::Healthy, row.reason),
         (TargetState::Healthy, _) => Own::InService,
         (TargetState::Draining, _) => Own::Draining,
-        (TargetState::Unused, Some(Reason::NotRegistered)) => Own::Gone,
         // One emulator says `unavailable` beside this reason; the reason is the fact.
-        (TargetState::Unavailable, Some(Reason::NotRegistered)) => Own::Gone,
+        (TargetState::Unused | TargetState::Unavailable, Some(Reason::NotRegistered)) => Own::Gone,
         // `unused` without a reason, or with one that nobody knows: not proven gone, not proven registered.
         (TargetState::Unused, None | Some(Reason::Unknown)) | (TargetState::Unknown, _) => Own::Unknown,
         (state, reason) => Own::NotYet(state, reason),
@@ -274,9 +274,15 @@ impl Poll {
         }
     }
 
-    /// Distinct ids that count as serving in this group.
-    pub fn in_service<'a>(&'a self) -> impl Iterator<Item = (&'a str, u16)> + 'a {
-        self.list.iter().filter(|r| r.in_service()).filter_map(|r| Some((&*r.id, r.port?)))
+    /// Targets that count as serving in this group: by every row that names them. Two rows that disagree are no good news.
+    pub fn in_service(&self) -> impl Iterator<Item = (&str, u16)> {
+        let mut targets = BTreeMap::new();
+        for row in &self.list {
+            if let Some(port) = row.port {
+                *targets.entry((&*row.id, port)).or_insert(true) &= row.in_service();
+            }
+        }
+        targets.into_iter().filter(|(_, serving)| *serving).map(|(target, _)| target)
     }
 }
 
@@ -295,6 +301,7 @@ mod tests {
     fn healthy(id: &str) -> Row {
         row(id, 9200, TargetState::Healthy, None)
     }
+    #[expect(clippy::unnecessary_wraps, reason = "as the field has it")]
     fn named(rows: Vec<Row>) -> Option<Named> {
         Some(Named::Rows(rows))
     }
@@ -356,12 +363,19 @@ mod tests {
     }
 
     #[test]
+    fn one_target_twice_serves_only_where_both_rows_say_so() {
+        let draining = row("i-1", 9200, TargetState::Draining, Some(Reason::DeregistrationInProgress));
+        let p = Poll { list: vec![healthy("i-1"), draining.clone(), healthy("i-2"), healthy("i-2")], named: None };
+        assert_eq!(p.in_service().collect::<Vec<_>>(), [("i-2", 9200)]);
+        let p = Poll { list: vec![draining, healthy("i-1")], named: None };
+        assert_eq!(p.in_service().count(), 0);
+    }
+
+    #[test]
     fn unknown_states_and_reasons_are_unknown() {
-        for (state, reason) in [
-            (TargetState::Unknown, None),
-            (TargetState::Unused, None),
-            (TargetState::Unused, Some(Reason::Unknown)),
-        ] {
+        for (state, reason) in
+            [(TargetState::Unknown, None), (TargetState::Unused, None), (TargetState::Unused, Some(Reason::Unknown))]
+        {
             let r = row("i-1", 9200, state, reason);
             let p = Poll { list: vec![r.clone()], named: named(vec![r]) };
             assert_eq!(p.own("i-1", 9200), Own::Unknown, "{state:?} {reason:?}");

@@ -52,8 +52,7 @@ impl Now {
     /// Best estimate of the milliseconds since `earlier`, across boots too. For display and for budgets, never for
     /// a decision that a wrong clock could turn round.
     pub fn roughly_since(&self, earlier: &Now) -> u64 {
-        self.since(earlier)
-            .unwrap_or_else(|| self.wall_ms.saturating_sub(earlier.wall_ms))
+        self.since(earlier).unwrap_or_else(|| self.wall_ms.saturating_sub(earlier.wall_ms))
     }
 }
 

@@ -1,7 +1,8 @@
 //! The way back: check, register, settle, release. The one road that every cycle takes, failed or not. Nothing here ends
 //! it but success: a fault sets the pace, a deadline pages and goes on.
 
-use super::Turn;
+#![expect(clippy::wildcard_enum_match_arm, reason = "total by design: what does not fit a stage changes nothing")]
+
 use super::super::cycle::{Cycle, Stage, StageName};
 use super::super::error::Fault;
 use super::super::event::Event;
@@ -12,6 +13,7 @@ use super::super::settings::CheckPass;
 use super::super::target::Own;
 use super::super::time::{Deadline, Dwell};
 use super::super::want;
+use super::Turn;
 use std::sync::Arc;
 
 impl Turn<'_> {
@@ -20,7 +22,11 @@ impl Turn<'_> {
             Event::Acked { .. } => return self.homeward_acked(),
             Event::Unanswered(_) | Event::CasRefused(_) => {
                 // It may have landed. The way back never waits for the store.
-                if self.latch_is_due() { self.v.tried = true } else { self.c.hold = None }
+                if self.latch_is_due() {
+                    self.v.tried = true;
+                } else {
+                    self.c.hold = None;
+                }
                 return;
             }
             Event::Hold(hold) => {
@@ -196,7 +202,8 @@ impl Turn<'_> {
         }
         self.c.refused_paged = true;
         let name = self.c.plan.targets.get(group).map(|t| t.target.to_string()).unwrap_or_default();
-        let message = format!("{name} is registered but {} ({}): waiting does not heal that", state.label(), reason.label());
+        let message =
+            format!("{name} is registered but {} ({}): waiting does not heal that", state.label(), reason.label());
         self.page(PageKind::OutOfService, Severity::Critical, message.into());
     }
 

@@ -2,15 +2,14 @@
 //!
 //! `out.rs` is the road out (claim to reboot), `back.rs` the way back (check to release).
 
+#![expect(clippy::wildcard_enum_match_arm, reason = "total by design: what does not fit a stage changes nothing")]
+
 mod back;
 mod out;
 
-#[cfg(test)]
-pub(crate) use out::refused;
+pub use out::refused;
 
-use super::cycle::{
-    Cycle, Durable, Early, Ended, Failure, FailureClass, Seen, Stage, StageName, advance, stage_ms,
-};
+use super::cycle::{Cycle, Durable, Early, Ended, Failure, FailureClass, Seen, Stage, StageName, advance, stage_ms};
 use super::error::{Fault, Jitter, PageWhen};
 use super::event::Event;
 use super::exit::Exit;
@@ -36,13 +35,13 @@ const AUTH_PAGE_MS: u64 = 60_000;
 const COMMIT_RETRY_MS: u64 = 1_000;
 
 /// The whole policy.
-pub fn decide(d: &Durable, v: &Seen, e: &Event, now: &Now, jitter: Jitter) -> Step {
-    if let Event::PageAccepted(seq) = e {
+pub fn decide(d: &Durable, v: &Seen, event: &Event, now: &Now, jitter: Jitter) -> Step {
+    if let Event::PageAccepted(seq) = event {
         let mut durable = d.clone();
         durable.pages.retain(|p| p.seq != *seq);
         return Step { durable, seen: v.clone() };
     }
-    match (&d.cycle, e) {
+    match (&d.cycle, event) {
         (None, Event::Start(plan)) => {
             let mut durable = d.clone();
             durable.cycle = Some(Cycle::start(plan.clone(), now));
@@ -51,7 +50,7 @@ pub fn decide(d: &Durable, v: &Seen, e: &Event, now: &Now, jitter: Jitter) -> St
         (None, _) | (Some(_), Event::Start(_)) => Step { durable: d.clone(), seen: v.clone() },
         (Some(c), _) => {
             let mut t = Turn { d: d.clone(), c: c.clone(), v: v.clone(), now, jitter, idle: None };
-            t.event(e);
+            t.event(event);
             t.done()
         }
     }
@@ -87,17 +86,12 @@ struct Turn<'a> {
 
 impl Turn<'_> {
     fn done(mut self) -> Step {
-        match self.idle {
-            Some(ended) => {
-                self.d.cycle = None;
-                self.d.last = Some(ended);
-                Step { durable: self.d, seen: Seen::default() }
-            }
-            None => {
-                self.d.cycle = Some(self.c);
-                Step { durable: self.d, seen: self.v }
-            }
+        if let Some(ended) = self.idle {
+            (self.d.cycle, self.d.last) = (None, Some(ended));
+            return Step { durable: self.d, seen: Seen::default() };
         }
+        self.d.cycle = Some(self.c);
+        Step { durable: self.d, seen: self.v }
     }
 
     fn event(&mut self, e: &Event) {
@@ -141,7 +135,10 @@ impl Turn<'_> {
             return self.go(Stage::Check);
         }
         if let Stage::Held { until } = &self.c.stage {
-            return if until.expired(self.now) { self.go(Stage::Check) };
+            if until.expired(self.now) {
+                self.go(Stage::Check);
+            }
+            return;
         }
         if self.c.stage == Stage::Check && self.c.skip_check.is_some() {
             return self.go(Stage::Register);
@@ -160,7 +157,7 @@ impl Turn<'_> {
             Stage::Patch if boot_changed && !self.c.plan.job().is_some_and(|j| j.reboots) => {
                 let message = "the machine was restarted while the job ran, and the job does not declare that";
                 self.fail(FailureClass::BootChanged, message);
-                self.go(Stage::Check);
+                self.leave_patch();
             }
             _ => self.tick(),
         }
@@ -242,16 +239,14 @@ impl Turn<'_> {
 
     /// The stage's deadline has passed: its last fault is the reason, where there is one.
     fn fail_late(&mut self) {
-        let minutes = self.c.deadline.budget_ms().checked_div(1_000).unwrap_or(0);
+        let budget_s = self.c.deadline.budget_ms().checked_div(1_000).unwrap_or(0);
         let stage = self.c.stage.name();
-        match self.v.fault.clone() {
-            Some(f) => self.fail(FailureClass::Call(f.class), &format!("{stage} took longer than {minutes} s: {f}")),
-            None => {
-                let own = self.v.own.iter().map(|o| o.sentence()).collect::<Vec<_>>().join(", ");
-                let last = if own.is_empty() { String::new() } else { format!("; last seen: {own}") };
-                self.fail(FailureClass::Deadline, &format!("{stage} took longer than {minutes} s{last}"));
-            }
+        if let Some(f) = self.v.fault.clone() {
+            return self.fail(FailureClass::Call(f.class), &format!("{stage} took longer than {budget_s} s: {f}"));
         }
+        let own = self.v.own.iter().map(|o| o.sentence()).collect::<Vec<_>>().join(", ");
+        let last = if own.is_empty() { String::new() } else { format!("; last seen: {own}") };
+        self.fail(FailureClass::Deadline, &format!("{stage} took longer than {budget_s} s{last}"));
     }
 
     fn page(&mut self, kind: PageKind, severity: Severity, message: Arc<str>) {
@@ -336,6 +331,7 @@ impl Turn<'_> {
         };
         Ended {
             cycle: self.c.plan.id.clone(),
+            request: self.c.plan.request.clone(),
             job: self.c.plan.job_name(),
             exit,
             message,
@@ -346,7 +342,6 @@ impl Turn<'_> {
         }
     }
 }
-
 
 #[cfg(test)]
 mod tests;

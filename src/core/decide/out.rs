@@ -1,6 +1,7 @@
 //! The road out: claim, deregister, drain, patch, reboot. Every exit from here on is the way back.
 
-use super::Turn;
+#![expect(clippy::wildcard_enum_match_arm, reason = "total by design: what does not fit a stage changes nothing")]
+
 use super::super::cycle::{Early, FailureClass, Stage};
 use super::super::error::{Class, Fault};
 use super::super::event::Event;
@@ -13,6 +14,7 @@ use super::super::rules::Mutant;
 use super::super::target::Own;
 use super::super::time::{Deadline, Dwell};
 use super::super::want;
+use super::Turn;
 
 /// Reads that said nothing, in a row, before a guard counts as refused.
 const UNKNOWN_MAX: u8 = 3;
@@ -227,7 +229,7 @@ impl Turn<'_> {
             Event::Unanswered(f) => self.retry(f),
             Event::CasRefused(refusal) => {
                 self.fail(FailureClass::SlotLost, &refused(refusal).1);
-                self.go(Stage::Check);
+                self.leave_patch();
             }
             Event::Own(own, fault) => self.still_gone(own, fault.as_ref()),
             Event::Started(Ok(())) => {
@@ -245,12 +247,18 @@ impl Turn<'_> {
         }
     }
 
+    /// Home from `patch` without a verdict: the job may run, or be about to.
+    pub(super) fn leave_patch(&mut self) {
+        self.c.kill_job |= self.c.stage == Stage::Patch;
+        self.go(Stage::Check);
+    }
+
     /// The look right before a job or a reboot.
     fn still_gone(&mut self, own: &[Own], fault: Option<&Fault>) {
         self.note_own(own, fault);
         if self.registered_again() {
             self.fail(FailureClass::RegisteredAgain, "the target was registered again by another hand");
-            return self.go(Stage::Check);
+            return self.leave_patch();
         }
         if self.all_gone() {
             (self.v.gone, self.v.next_at) = (true, None);
@@ -269,8 +277,7 @@ impl Turn<'_> {
             }
             JobStatus::Lost => {
                 self.fail(FailureClass::JobLost, "the job was started, does not run, and left no verdict");
-                self.c.kill_job = true;
-                self.go(Stage::Check);
+                self.leave_patch();
             }
             JobStatus::Ended(verdict) => {
                 self.c.verdict = Some(verdict.clone());
@@ -346,12 +353,11 @@ impl Turn<'_> {
 }
 
 /// A refusal of the record, for the caller.
-pub(crate) fn refused(refusal: &Refusal) -> (Exit, String) {
+pub fn refused(refusal: &Refusal) -> (Exit, String) {
     match refusal {
-        Refusal::Latched(id, l) => (
-            Exit::Latched,
-            format!("{id}: {} failed in {} (job {}): {}", l.node, l.stage, l.job, l.message),
-        ),
+        Refusal::Latched(id, l) => {
+            (Exit::Latched, format!("{id}: {} failed in {} (job {}): {}", l.node, l.stage, l.job, l.message))
+        }
         Refusal::SlotHeld(_, s) => {
             (Exit::SlotHeld, format!("the slot is held by {} (cycle {}, job {})", s.node, s.cycle, s.job))
         }
@@ -366,4 +372,3 @@ pub(crate) fn refused(refusal: &Refusal) -> (Exit, String) {
         Refusal::NotHeld => (Exit::Usage, "this instance is not held".to_owned()),
     }
 }
-

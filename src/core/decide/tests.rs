@@ -1,5 +1,6 @@
 //! Tables over every stage and every event. What many steps and many nodes do together is the model's part
 //! (`tests/core_alone`).
+#![allow(clippy::pedantic, clippy::arithmetic_side_effects, reason = "tests of small numbers")]
 
 mod home;
 mod out;
@@ -56,7 +57,10 @@ fn verdicts(guard: Guard, said: Said) -> Verdicts {
 }
 
 fn pass() -> CheckPass {
-    CheckPass { identity: NodeIdentity { node_name: "n".into(), node_id: None, cluster_uuid: "u".into() }, colour: None }
+    CheckPass {
+        identity: NodeIdentity { node_name: "n".into(), node_id: None, cluster_uuid: "u".into() },
+        colour: None,
+    }
 }
 
 fn ended(code: i32, reboot_needed: bool) -> JobStatus {

@@ -1,4 +1,5 @@
 //! Every guard: what it says, with which exit code, and that unknown is no.
+#![allow(clippy::pedantic, clippy::arithmetic_side_effects, reason = "tests of small numbers")]
 
 use super::super::ids::NodeName;
 use super::super::record::{Extra, Finished, Hold, Latch, Pause, Slot};
@@ -65,7 +66,7 @@ fn facts() -> Facts {
         fleet: Ok(view(&["i-0", "i-1", "i-2"])),
         cycles_per_hour: None,
         cycles_per_day: None,
-        acts: true,
+        acts: Fact::Yes("mode is act".to_owned()),
         identity: yes(),
         state_durable: yes(),
         register_allowed: yes(),
@@ -122,10 +123,15 @@ fn refusals() -> Vec<(Facts, Guard, u8, &'static [&'static str])> {
             100,
             &["L-7", "node-1", "settle", "refused", "kernel", "AccessDenied"],
         ),
-        (Facts { acts: false, ..facts() }, Guard::Mode, 12, &["observe"]),
+        (Facts { acts: Fact::No("this agent observes".to_owned()), ..facts() }, Guard::Mode, 12, &["observe"]),
         (with_record(|r| r.pause = Some(order("bob"))), Guard::NoPause, 12, &["bob", "a flood"]),
         (with_record(|r| _ = r.holds.insert("i-0".into(), hold())), Guard::NoHold, 12, &["ann", "a flood"]),
-        (with_record(|r| _ = r.slots.insert("i-1".into(), slot("c-9"))), Guard::SlotFree, 10, &["node-9", "c-9", "kernel"]),
+        (
+            with_record(|r| _ = r.slots.insert("i-1".into(), slot("c-9"))),
+            Guard::SlotFree,
+            10,
+            &["node-9", "c-9", "kernel"],
+        ),
         (with_record(|r| _ = r.slots.insert("i-0".into(), slot("c-9"))), Guard::SlotFree, 10, &["c-9"]),
         (Facts { fleet: Ok(view(&["i-1", "i-2"])), ..facts() }, Guard::SelfInService, 17, &["not in service"]),
         (Facts { fleet: Ok(view(&["i-0", "i-1"])), ..facts() }, Guard::MinimumHealthy, 11, &["2 in service", "need 3"]),
@@ -167,7 +173,17 @@ fn unknown_is_refused_by_every_guard_that_can_be_in_doubt() {
     let rows: Vec<(Facts, &[Guard])> = vec![
         (
             no_record,
-            &[G::FleetRecord, G::NoLatch, G::NoPause, G::NoHold, G::SlotFree, G::Rate, G::Budget, G::MinimumHealthy, G::PeersSettled],
+            &[
+                G::FleetRecord,
+                G::NoLatch,
+                G::NoPause,
+                G::NoHold,
+                G::SlotFree,
+                G::Rate,
+                G::Budget,
+                G::MinimumHealthy,
+                G::PeersSettled,
+            ],
         ),
         (no_fleet, &[G::SelfInService, G::MinimumHealthy, G::PeersSettled, G::Rate, G::Budget]),
         (Facts { identity: doubt(), ..facts() }, &[G::Identity]),
@@ -202,7 +218,7 @@ fn a_latch_is_told_before_every_other_refusal() {
         r.pause = Some(order("bob"));
         r.slots.insert("i-1".into(), slot("c-9"));
     });
-    worst.acts = false;
+    worst.acts = Fact::No("observes".to_owned());
     worst.identity = Fact::No("nobody".into());
     worst.fleet = Err("throttled".into());
     let v = evaluate(&worst, &rules(), &[]);

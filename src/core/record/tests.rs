@@ -1,4 +1,5 @@
 //! The record's changes one by one; what many writers do together is the model's part (`tests/core_alone`).
+#![allow(clippy::pedantic, clippy::arithmetic_side_effects, reason = "tests of small numbers")]
 
 use super::super::rules::Rules;
 use super::*;
@@ -95,7 +96,7 @@ fn every_op() -> Vec<(&'static str, Record, Op)> {
         ("hold mid-cycle", running.clone(), enter_hold(1, Some((cycle(1), None)))),
         ("hold mid-cycle, failed", running.clone(), enter_hold(1, Some((cycle(1), Some(latch(1)))))),
         ("end hold", after(&[enter_hold(1, None)]), Op::EndHold { instance: node(1) }),
-        ("hold all", empty(), Op::HoldAll(Some(order("ann", 1)))),
+        ("hold all", empty(), Op::HoldAll(Some(hold(1)))),
         ("retire", running, retire(1)),
     ]
 }
@@ -214,7 +215,10 @@ fn a_latch_is_one_per_cycle_and_a_tombstone_wins() {
         let r = apply(&cleared, &late, &rules(1)).unwrap();
         assert_eq!(r.open_latches().count(), 0, "{late:?}");
     }
-    assert!(matches!(apply(&cleared, &claim(1, 1), &rules(1)), Err(Refusal::OwnLatch(_))), "not even a claim that is late");
+    assert!(
+        matches!(apply(&cleared, &claim(1, 1), &rules(1)), Err(Refusal::OwnLatch(_))),
+        "not even a claim that is late"
+    );
 }
 
 #[test]
@@ -293,7 +297,7 @@ fn unknown_fields_are_kept_by_every_change() {
         clear(1),
         enter_hold(2, None),
         Op::Pause(order("ann", 1)),
-        Op::HoldAll(Some(order("bob", 1))),
+        Op::HoldAll(Some(hold(2))),
         retire(3),
     ]);
     let mut json = serde_json::to_value(&full).unwrap();

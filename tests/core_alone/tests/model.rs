@@ -26,7 +26,21 @@
 //! Left out: `drain`'s connections that never end, clocks that step, pages beyond "each failure raised one", peers'
 //! heartbeats, `init`, rates and budgets, overrides, `--skip-check`, late load-balancer writes (only as "deregistered by
 //! somebody else"), limits on self-heal. Tables in `src/core/*/tests` cover those of the core.
-#![allow(missing_docs, unreachable_pub, clippy::pedantic, clippy::arithmetic_side_effects, reason = "tests of small numbers")]
+#![allow(
+    missing_docs,
+    unreachable_pub,
+    clippy::pedantic,
+    clippy::arithmetic_side_effects,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::wildcard_enum_match_arm,
+    clippy::print_stdout,
+    clippy::disallowed_types,
+    clippy::needless_range_loop,
+    reason = "tests of small numbers; what fails here fails the test"
+)]
 #![allow(clippy::disallowed_methods, reason = "a table of run times is printed")]
 mod fleet;
 
@@ -79,7 +93,9 @@ fn report<M: Model<State = World, Action = Act>>(c: &impl Checker<M>) {
     for p in c.model().properties() {
         let found = c.discovery(p.name);
         match (p.expectation, found) {
-            (Expectation::Always, Some(path)) => broken.push(format!("[{}] broken by {:?}", p.name, path.into_actions())),
+            (Expectation::Always, Some(path)) => {
+                broken.push(format!("[{}] broken by {:?}", p.name, path.into_actions()))
+            }
             (Expectation::Sometimes, None) => broken.push(format!("[{}] is never reached", p.name)),
             _ => {}
         }
@@ -100,16 +116,13 @@ fn more(f: Config) -> Config {
 
 #[test]
 fn one_agent() {
-    verify("1 agent, 2 cycles", 2, 2, Config { cycles: 2, ..base(1, 1) });
-    verify_in_full("1 agent, 2 cycles", 3, 2, Config { cycles: 2, ..base(1, 1) });
+    verify("1 agent, 2 cycles", 3, 2, Config { cycles: 2, ..base(1, 1) });
 }
 
 #[test]
 fn two_agents() {
-    verify("2 agents", 2, 0, base(2, 1));
-    verify("2 agents", 1, 1, base(2, 1));
-    verify_in_full("2 agents", 3, 0, base(2, 1));
-    verify_in_full("2 agents", 2, 1, base(2, 1));
+    verify("2 agents", 3, 0, base(2, 1));
+    verify("2 agents", 2, 1, base(2, 1));
     let again = Config { cycles: 2, ..base(2, 1) };
     verify("2 agents, 2 cycles", 1, 0, again);
     verify_in_full("2 agents, 2 cycles", 1, 2, again);
@@ -128,27 +141,22 @@ fn two_agents_two_slots() {
 
 #[test]
 fn three_agents() {
-    verify("3 agents", 1, 0, base(3, 1));
-    verify("3 agents, 2 slots", 0, 0, base(3, 2));
-    verify_in_full("3 agents", 2, 0, base(3, 1));
-    verify_in_full("3 agents", 1, 1, base(3, 1));
-    verify_in_full("3 agents, 2 slots", 1, 0, base(3, 2));
+    verify("3 agents", 2, 0, base(3, 1));
+    verify("3 agents", 1, 1, base(3, 1));
+    verify("3 agents, 2 slots", 1, 0, base(3, 2));
 }
 
 /// The stage that the miniature does not have, and the faults that it leaves out.
 #[test]
 fn reboots() {
-    verify("1 agent, reboot, all faults", 2, 1, more(Config { reboot: true, ..base(1, 1) }));
-    verify("2 agents, reboot, all faults", 1, 0, more(Config { reboot: true, ..base(2, 1) }));
-    verify_in_full("1 agent, reboot, all faults", 3, 1, more(Config { reboot: true, ..base(1, 1) }));
-    verify_in_full("2 agents, reboot, all faults", 1, 1, more(Config { reboot: true, ..base(2, 1) }));
+    verify("1 agent, reboot, all faults", 3, 1, more(Config { reboot: true, ..base(1, 1) }));
+    verify("2 agents, reboot, all faults", 1, 1, more(Config { reboot: true, ..base(2, 1) }));
 }
 
 #[test]
 fn two_target_groups() {
     verify("1 agent, 2 groups, all faults", 2, 1, more(Config { groups: 2, ..base(1, 1) }));
-    verify("2 agents, 2 groups, all faults", 1, 0, more(Config { groups: 2, ..base(2, 1) }));
-    verify_in_full("2 agents, 2 groups, all faults", 1, 1, more(Config { groups: 2, ..base(2, 1) }));
+    verify("2 agents, 2 groups, all faults", 1, 1, more(Config { groups: 2, ..base(2, 1) }));
 }
 
 /// Two checks, a quiet period and a bake time; a server that leaves out the rows of targets that it does not know.
@@ -156,14 +164,12 @@ fn two_target_groups() {
 fn dwells_and_missing_rows() {
     verify("1 agent, dwells, all faults", 2, 1, more(Config { dwells: true, ..base(1, 1) }));
     let both = more(Config { dwells: true, silent: true, ..base(2, 1) });
-    verify("2 agents, dwells, missing rows, all faults", 1, 0, both);
-    verify_in_full("2 agents, dwells, missing rows, all faults", 1, 1, both);
+    verify("2 agents, dwells, missing rows, all faults", 1, 1, both);
 }
 
 #[test]
 fn lost_state() {
-    verify("2 agents, one lost its state, all faults", 1, 1, more(Config { recovery: true, ..base(2, 1) }));
-    verify_in_full("2 agents, one lost its state, all faults", 2, 1, more(Config { recovery: true, ..base(2, 1) }));
+    verify("2 agents, one lost its state, all faults", 2, 1, more(Config { recovery: true, ..base(2, 1) }));
 }
 
 /// What may be left out of a state, may be left out.
@@ -235,7 +241,14 @@ fn mutants_are_caught() {
     caught(UnknownIsHealthy, "1 floor: enough others", base(2, 1), 2, 0, Faults { reads: true, outside: true, ..no });
     caught(EffectBeforePersist, "2 way back: who is away knows", base(1, 1), 1, 0, Faults { crash: true, ..no });
     caught(SettleOnlyWaits, "2 way back: once faults end", base(1, 1), 1, 0, Faults { outside: true, ..no });
-    caught(ReleaseOnlyFrees, "2 way back: needs neither", base(1, 1), 2, 0, Faults { outside: true, store: true, ..no });
+    caught(
+        ReleaseOnlyFrees,
+        "2 way back: needs neither",
+        base(1, 1),
+        2,
+        0,
+        Faults { outside: true, store: true, ..no },
+    );
     caught(FloorOncePerCycle, "1 floor: enough others", base(2, 1), 2, 0, Faults { outside: true, crash: true, ..no });
     let crash_disk = Faults { crash: true, disk: true, ..no };
     caught(ConfirmIgnoresOwnLatch, "4 latch: a failed cycle takes no", base(1, 1), 2, 0, crash_disk);

@@ -182,7 +182,9 @@ fn a_panic_that_was_caught_is_a_transport_fault_like_any_other() {
 fn retry_after_is_honoured_up_to_a_bound() {
     for (asked, waits) in [(30_000, 30_000), (u64::MAX, RETRY_AFTER_MAX_MS), (1, 5_000)] {
         let f = Fault { retry_after_ms: Some(asked), ..fault(Class::Throttled) };
-        for (stage, label) in [(StageName::Check, "check"), (StageName::Register, "register"), (StageName::Settle, "own")] {
+        for (stage, label) in
+            [(StageName::Check, "check"), (StageName::Register, "register"), (StageName::Settle, "own")]
+        {
             let d = cycle_in(stage, &kinds()[0], &at(0));
             let e = match label {
                 "check" => Event::Checked(Err(f.clone())),

@@ -378,12 +378,9 @@ fn a_boot_that_changes_under_a_job_fails_it_unless_the_job_says_that_it_reboots(
 #[test]
 fn rejoin_before_the_job_leaves_no_latch_and_later_it_latches_without_a_page() {
     let rejoin = Event::Rejoin { by: "ann".into(), reason: "enough".into(), skip_check: false };
-    for (stage, latches) in [
-        (StageName::Deregister, false),
-        (StageName::Drain, false),
-        (StageName::Patch, true),
-        (StageName::Reboot, true),
-    ] {
+    for (stage, latches) in
+        [(StageName::Deregister, false), (StageName::Drain, false), (StageName::Patch, true), (StageName::Reboot, true)]
+    {
         let mut driver = Driver::new(patch_in(stage), at(0));
         driver.feed(&rejoin);
         let c = driver.d.cycle.as_ref().unwrap();

@@ -27,7 +27,8 @@ pub(super) fn hold() -> Hold {
 }
 
 pub(super) fn kinds() -> Vec<Kind> {
-    let job = JobSpec { name: "patch".into(), argv: vec!["patch".into()], reboots: false, reboot: RebootPolicy::WhenNeeded };
+    let job =
+        JobSpec { name: "patch".into(), argv: vec!["patch".into()], reboots: false, reboot: RebootPolicy::WhenNeeded };
     vec![Kind::Patch(job), Kind::Hold(hold()), Kind::Return, Kind::Recovery]
 }
 
@@ -42,6 +43,7 @@ pub(super) fn plan(kind: Kind) -> Arc<Plan> {
     };
     let target = |g: usize| Target { group: GroupArn(format!("arn/{g}/x").into()), id: "i-0".into(), port: 9200 };
     Arc::new(Plan {
+        request: "".into(),
         id: "c-000000000001".into(),
         kind,
         instance: "i-0".into(),
@@ -49,6 +51,7 @@ pub(super) fn plan(kind: Kind) -> Arc<Plan> {
         by: "ann".into(),
         targets: (0..2).map(|g| OwnTarget { target: target(g), facts }).collect(),
         check: CheckSettings {
+            node_name: "node".into(),
             url: "http://own".into(),
             timeout_ms: 1_000,
             ca_file: None,
@@ -159,9 +162,8 @@ impl Driver {
 
     pub(super) fn feed(&mut self, e: &Event) {
         let step = decide(&self.d, &self.v, e, &self.now, Jitter(0));
-        let step = if step.durable == self.d { step } else {
-            settle_commit(&self.d, &self.v, step, self.stores, &self.now)
-        };
+        let step =
+            if step.durable == self.d { step } else { settle_commit(&self.d, &self.v, step, self.stores, &self.now) };
         (self.d, self.v) = (step.durable, step.seen);
         self.deliver();
     }

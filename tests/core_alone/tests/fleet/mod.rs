@@ -123,14 +123,14 @@ pub struct Node {
     pub asked: bool, // the machine was asked to restart, and has not yet
     pub started: u8,
     // Ghosts: what really happened, for the rules alone.
-    pub left: bool,     // this cycle called deregister
-    pub away: bool,     // ... and the node was not in service since
-    pub excused: bool,  // others left for an outside reason after this agent's last fleet read
-    pub looked: bool,   // the agent has read its own target in this stage (kept where somebody else may register it)
-    pub foreign: bool,  // somebody else registered the target after that, or the look was a lagging one
+    pub left: bool,      // this cycle called deregister
+    pub away: bool,      // ... and the node was not in service since
+    pub excused: bool,   // others left for an outside reason after this agent's last fleet read
+    pub looked: bool,    // the agent has read its own target in this stage (kept where somebody else may register it)
+    pub foreign: bool,   // somebody else registered the target after that, or the look was a lagging one
     pub restarted: bool, // the machine did restart since `reboot` was entered
-    pub failed: u8,     // cycles whose failure was recorded, a bit each
-    pub cleared: u8,    // latches that a person cleared
+    pub failed: u8,      // cycles whose failure was recorded, a bit each
+    pub cleared: u8,     // latches that a person cleared
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

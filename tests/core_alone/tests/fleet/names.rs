@@ -68,8 +68,7 @@ impl Names {
         let hold = Hold { node: "a-node".into(), order: pause(), for_s: MONTH_MS / 1_000, extra: Extra::new() };
         let instance = std::array::from_fn(|i| InstanceId(format!("i-{i}").into()));
         let groups: Vec<_> = (0..f.groups).map(|g| GroupArn(format!("arn/group-{g}/1").into())).collect();
-        let target =
-            |i: usize, g: usize| Target { group: groups[g].clone(), id: format!("i-{i}").into(), port: 9200 };
+        let target = |i: usize, g: usize| Target { group: groups[g].clone(), id: format!("i-{i}").into(), port: 9200 };
         let members = (0..f.n).map(|i| Member {
             schema: 1,
             instance: InstanceId(format!("i-{i}").into()),
@@ -184,8 +183,10 @@ fn plan(f: &Config, instance: &InstanceId, c: u8, kind: Kind, target: &dyn Fn(us
         instance: instance.clone(),
         node: "a-node".into(),
         by: "somebody".into(),
+        request: "".into(),
         targets: (0..f.groups).map(|g| OwnTarget { target: target(i, g), facts }).collect(),
         check: CheckSettings {
+            node_name: "node".into(),
             url: "http://own".into(),
             timeout_ms: 1,
             ca_file: None,

@@ -48,7 +48,14 @@ impl Quotient<'_> {
 
     pub fn durable(&self, d: &Durable) -> Durable {
         let cycle = d.cycle.as_ref().map(|c| self.cycle(c));
-        Durable { instance: d.instance.clone(), cycle, last: None, pages: Vec::new(), page_seq: 0, reboots_ms: Vec::new() }
+        Durable {
+            instance: d.instance.clone(),
+            cycle,
+            last: None,
+            pages: Vec::new(),
+            page_seq: 0,
+            reboots_ms: Vec::new(),
+        }
     }
 
     fn cycle(&self, c: &Cycle) -> Cycle {
@@ -78,10 +85,11 @@ impl Quotient<'_> {
             kill_paged: false,
             failure: c.failure.as_ref().map(|f| self.failure(f)),
             // Only whether a cycle turned round before it left: an invariant reads it.
-            early: c.early.as_ref().filter(|_| c.out_since.is_none()).map(|_| Early {
-                exit: Exit::EndedEarly,
-                message: self.names.empty.clone(),
-            }),
+            early: c
+                .early
+                .as_ref()
+                .filter(|_| c.out_since.is_none())
+                .map(|_| Early { exit: Exit::EndedEarly, message: self.names.empty.clone() }),
             late: None,
             refused_paged: false,
             skip_check: c.skip_check.as_ref().map(|_| self.names.empty.clone()),
@@ -103,7 +111,9 @@ impl Quotient<'_> {
         let at = c.stage.name();
         let one_of = |stages: &[StageName]| stages.contains(&at);
         let by_read = c.plan.rules.is(Mutant::ClaimByRead);
-        let young = |acked: &&Now| at == S::Claim || at == S::Held || self.now.since(acked).is_some_and(|ms| ms <= ACK_MAX_AGE_MS);
+        let young = |acked: &&Now| {
+            at == S::Claim || at == S::Held || self.now.since(acked).is_some_and(|ms| ms <= ACK_MAX_AGE_MS)
+        };
         let no_row = one_of(&[S::Drain, S::Patch, S::Reboot]) && v.no_row.iter().any(|n| *n > 0);
         Seen {
             acked_at: v.acked_at.as_ref().filter(young).map(|_| self.here()),

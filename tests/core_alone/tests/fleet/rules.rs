@@ -134,7 +134,9 @@ fn sometimes(f: &Config, p: &mut Vec<P>) {
         nodes(m, w).any(|(i, n)| w.rec.sheet.hold[i] && n.target[0] == Lb::Out)
     });
     reach(verbs, "a node in service is held through the road out", |m, w| {
-        some(m, w, |n| n.stage() == Some(StageName::Held) && n.disk.remembers == HOLD && n.left && n.target[0] == Lb::Out)
+        some(m, w, |n| {
+            n.stage() == Some(StageName::Held) && n.disk.remembers == HOLD && n.left && n.target[0] == Lb::Out
+        })
     });
     reach(verbs, "a hold takes the place of a slot", |m, w| {
         nodes(m, w).any(|(i, n)| w.rec.sheet.hold[i] && n.away && w.rec.sheet.slot[i] == 0 && n.started == 1)

@@ -162,7 +162,9 @@ pub enum Answer {
     Stall,
     Rejoin,
     Hold,
-    Acked { leavers: u8 },
+    Acked {
+        leavers: u8,
+    },
     Refused,
     Unanswered,
     /// The record as read, and who is in service, a bit each.
@@ -254,7 +256,14 @@ impl Tables {
         self.running.get(key, |(d, v, now)| {
             let wanted = want(d, v, now);
             let outward = matches!(&wanted, Want::Do(e) if e.outward());
-            Running { disk, v: v.clone(), now: now.clone(), todo: self.todo(wanted, now), outward, renamed: Default::default() }
+            Running {
+                disk,
+                v: v.clone(),
+                now: now.clone(),
+                todo: self.todo(wanted, now),
+                outward,
+                renamed: Default::default(),
+            }
         })
     }
 
@@ -311,7 +320,9 @@ impl Tables {
 
     /// `decide`, then the commit as every driver of the core makes it, then the wait that was asked for.
     pub fn learn(&self, ram: Ram, answer: Answer, stores: bool) -> Outcome {
-        if self.whole { self.learned(ram, answer, stores) } else {
+        if self.whole {
+            self.learned(ram, answer, stores)
+        } else {
             self.decided.get((ram, answer, stores), || self.learned(ram, answer, stores))
         }
     }
@@ -429,7 +440,7 @@ impl Tables {
             fleet: healthy.map(|h| self.view(h, members, &ram.now)).ok_or_else(String::new),
             cycles_per_hour: Some(1_000),
             cycles_per_day: Some(1_000),
-            acts: true,
+            acts: Fact::Yes(String::new()),
             identity: yes(),
             state_durable: yes(),
             register_allowed: yes(),
@@ -490,7 +501,12 @@ impl Tables {
     fn record(&self, r: Record) -> Rec {
         assert_eq!(invariant::record(&r), Ok(()));
         let sheet = self.sheet(&r);
-        self.records.get(self.build(&sheet), |r| Shared { leavers: leavers(&self.names, r), r: r.clone(), sheet, renamed: Default::default() })
+        self.records.get(self.build(&sheet), |r| Shared {
+            leavers: leavers(&self.names, r),
+            r: r.clone(),
+            sheet,
+            renamed: Default::default(),
+        })
     }
 
     fn sheet(&self, r: &Record) -> Sheet {
@@ -503,7 +519,9 @@ impl Tables {
         };
         Sheet {
             slot: std::array::from_fn(slot),
-            latch: std::array::from_fn(|i| std::array::from_fn(|c| if i < self.f.n { latch(i, c) } else { LatchState::None })),
+            latch: std::array::from_fn(|i| {
+                std::array::from_fn(|c| if i < self.f.n { latch(i, c) } else { LatchState::None })
+            }),
             hold: std::array::from_fn(|i| r.holds.contains_key(&self.names.instance[i])),
             member: std::array::from_fn(|i| i < self.f.n && !r.retired.contains_key(&self.names.instance[i])),
         }
@@ -575,8 +593,9 @@ impl Tables {
             let (i, n) = cycle_of(c);
             names.plans[&(to[i], n, super::names::What::Patch)].id.clone()
         };
-        let latch = |l: &backstop_core_alone::record::Latch| {
-            backstop_core_alone::record::Latch { instance: name(&l.instance), ..l.clone() }
+        let latch = |l: &backstop_core_alone::record::Latch| backstop_core_alone::record::Latch {
+            instance: name(&l.instance),
+            ..l.clone()
         };
         match op {
             Op::Claim { instance, slot } => {
@@ -590,9 +609,9 @@ impl Tables {
                 instance: name(instance),
                 cycle: id(cycle),
                 latch: l.as_ref().map(latch),
-                finished: finished.as_ref().map(|f| {
-                    backstop_core_alone::record::Finished { cycle: id(&f.cycle), ..f.clone() }
-                }),
+                finished: finished
+                    .as_ref()
+                    .map(|f| backstop_core_alone::record::Finished { cycle: id(&f.cycle), ..f.clone() }),
             },
             Op::Hold { instance, hold, instead_of } => Op::Hold {
                 instance: name(instance),

@@ -40,7 +40,10 @@ impl Fleet {
 fn pick(acts: &[Act], dice: &mut Dice) -> Act {
     use Act::*;
     let ordinary = |a: &&Act| {
-        matches!(a, Run(_) | Turn(_, How::Clean) | Progress(..) | JobEnds(_, Job::Good) | Boot(_) | Restarts(_) | Reconcile(_))
+        matches!(
+            a,
+            Run(_) | Turn(_, How::Clean) | Progress(..) | JobEnds(_, Job::Good) | Boot(_) | Restarts(_) | Reconcile(_)
+        )
     };
     let some: Vec<Act> = acts.iter().filter(ordinary).copied().collect();
     if some.is_empty() || dice.roll(4) == 0 { acts[dice.roll(acts.len())] } else { some[dice.roll(some.len())] }
@@ -90,7 +93,14 @@ pub fn side_by_side(f: Config, seed: u64, steps: usize) -> usize {
             let (x, y) = (&r.node[i], &a.node[i]);
             assert_eq!(x.disk.d, y.disk.d, "stored by node {i} after {history:?}");
             assert_eq!(x.ram.map(|r| &r.value().v), y.ram.map(|r| &r.value().v), "node {i} after {history:?}");
-            assert!(x == y, "node {i} after {history:?}: {:?} {:?}\n{:?} {:?}", x.disk.d.cycle, x.ram, y.disk.d.cycle, y.ram);
+            assert!(
+                x == y,
+                "node {i} after {history:?}: {:?} {:?}\n{:?} {:?}",
+                x.disk.d.cycle,
+                x.ram,
+                y.disk.d.cycle,
+                y.ram
+            );
         }
         assert_eq!(without_late(&r), without_late(&a), "after {history:?}");
         assert_eq!(a.late.map(|l| l.0), b.late.map(|l| l.0), "after {history:?}");

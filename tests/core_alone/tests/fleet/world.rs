@@ -304,7 +304,8 @@ impl Fleet {
             Some(Broke::FailedInSilence) => w.broke(Bad::FailedInSilence, true),
         }
         let home = was == Some(StageName::Settle) && is == Some(StageName::Release);
-        let partly = (0..self.f.groups).any(|g| !matches!(w.node[i].target[g], Lb::Healthy) && w.node[i].before[g] != Lb::Healthy);
+        let partly = (0..self.f.groups)
+            .any(|g| !matches!(w.node[i].target[g], Lb::Healthy) && w.node[i].before[g] != Lb::Healthy);
         w.broke(Bad::PartlyHome, home && partly);
     }
 
@@ -431,7 +432,8 @@ impl Fleet {
         use Act::*;
         let mut w = *last;
         match act {
-            Run(_) | Turn(..) | Reconcile(_) | Deadline(_) | HoldEnds(_) | Crash(_) | Boot(_) | BootLate(_) | Persist(_) | Stall(_) | PageNotStored(_) => {
+            Run(_) | Turn(..) | Reconcile(_) | Deadline(_) | HoldEnds(_) | Crash(_) | Boot(_) | BootLate(_)
+            | Persist(_) | Stall(_) | PageNotStored(_) => {
                 self.agent_step(&mut w, act)?;
             }
             Retire(_) | Clear(..) | Hold(_) | Rejoin(_) | PeerLatches(_) | Expire(..) | HoldVanishes(_) => {

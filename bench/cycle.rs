@@ -1,0 +1,183 @@
+//! What one cycle costs with everything instant and all dwells at zero: wall time, CPU, AWS calls by kind. One JSON object.
+//!
+//! `bench/cycle URL ARN_ID...` is called by `bench/cycle` (the script), which starts moto; without a URL the embedded
+//! ELBv2 of the rehearsal is used. The second object is a cycle whose drain and first check take their time: what backstop
+//! adds to them.
+#![allow(
+    clippy::pedantic,
+    clippy::arithmetic_side_effects,
+    clippy::indexing_slicing,
+    clippy::print_stdout,
+    clippy::disallowed_methods,
+    reason = "a measurement, not the product"
+)]
+
+use anyhow::{Context as _, bail};
+use backstop::core::job::RebootPolicy;
+use backstop::rehearse::elbv2::{Checks, GroupSpec};
+use backstop::rehearse::fleet::{Fleet, FleetOptions, NodeStart, patch_request};
+use backstop::rehearse::http::{self, Answer, Response, Server, Service};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+use tokio::net::TcpStream;
+use tokio::sync::watch;
+
+const TICKS: f64 = 100.0;
+const LONG: Duration = Duration::from_secs(120);
+const ZERO: &str = r#"
+[log]
+level = "info"
+[reconcile]
+every = "10m"
+[check]
+over = "0s"
+[drain]
+quiet = "0s"
+margin_application = "0s"
+[settle]
+bake = "0s"
+[limits]
+cycles_per_hour = 1000
+cycles_per_day = 1000
+free_disk_mib = 1
+"#;
+
+fn main() -> anyhow::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let mut args = std::env::args().skip(1).filter(|a| a != "--bench");
+        let foreign = args.next();
+        let instant = instant(foreign).await?;
+        let slow = slow().await?;
+        println!("{}", serde_json::json!({ "instant": instant, "drain_20_s_first_check_5_s": slow }));
+        Ok(())
+    })
+}
+
+/// Passes requests on and counts them by action.
+#[derive(Clone)]
+struct Counter {
+    to: String,
+    calls: Arc<Mutex<BTreeMap<String, u32>>>,
+    client: reqwest::Client,
+}
+
+impl Service for Counter {
+    async fn serve(&self, stream: TcpStream, stop: watch::Receiver<bool>) {
+        http::converse(stream, stop, |request| async move {
+            let body = String::from_utf8_lossy(&request.body).into_owned();
+            let action = body.split('&').find_map(|p| p.strip_prefix("Action=")).unwrap_or("?").to_owned();
+            if let Ok(mut calls) = self.calls.lock() {
+                *calls.entry(action).or_default() += 1;
+            }
+            let mut sent = self.client.post(format!("{}/", self.to)).body(body);
+            for (name, value) in &request.headers {
+                if !matches!(name.to_ascii_lowercase().as_str(), "host" | "content-length" | "connection") {
+                    sent = sent.header(name, value);
+                }
+            }
+            match sent.send().await {
+                Ok(answer) => {
+                    let status = answer.status().as_u16();
+                    let bytes = answer.bytes().await.unwrap_or_default();
+                    Answer::Reply(Response::new(status, "text/xml", bytes.to_vec()))
+                }
+                Err(e) => Answer::Reply(Response::new(502, "text/plain", e.to_string())),
+            }
+        })
+        .await;
+    }
+}
+
+async fn instant(foreign: Option<String>) -> anyhow::Result<serde_json::Value> {
+    let mut options = FleetOptions::new(Path::new(env!("CARGO_BIN_EXE_backstop")));
+    options.scale = 1;
+    options.config = ZERO.to_owned();
+    options.groups = vec![GroupSpec {
+        checks: Checks::Pass,
+        deregistration_delay_s: 0,
+        registration_lag_ms: 0,
+        first_check_lag_ms: 0,
+        deregistration_traffic_lag_ms: 0,
+        ..GroupSpec::new("es-clients")
+    }];
+    let fleet = Fleet::start(options).await?;
+    let (url, arn) = match &foreign {
+        Some(url) => (url.clone(), Some(std::env::args().nth_back(0).context("an ARN")?)),
+        None => (fleet.endpoint(), None),
+    };
+    backstop::elasticsearch::install_tls();
+    let client = reqwest::Client::builder().no_proxy().tls_certs_only([]).build()?;
+    let counter = Counter { to: url, calls: Arc::default(), client };
+    let proxy = Server::start("127.0.0.1:0".parse()?, counter.clone()).await?;
+    for (i, machine) in fleet.machines().iter().enumerate() {
+        machine.terminate_agent().await;
+        let group = arn
+            .as_ref()
+            .map_or(String::new(), |arn| format!("[[target_group]]\narn = {arn:?}\nid = \"127.0.0.{}\"\n", i + 1));
+        let endpoint = format!("http://{}", proxy.address());
+        machine.configure(&format!("{ZERO}[elbv2]\nendpoint_url = {endpoint:?}\nregister_probe = false\n{group}"));
+        machine.start_agent()?;
+    }
+    for machine in fleet.machines() {
+        machine.wait_sees(3, LONG).await?;
+    }
+    let machine = fleet.machine(0)?;
+    let pid = machine.agent_pid().context("the agent runs")?;
+    let mut runs = Vec::new();
+    for _ in 0..5 {
+        if let Ok(mut calls) = counter.calls.lock() {
+            calls.clear();
+        }
+        let (wall, cpu) = cycle(machine, pid).await?;
+        let calls = counter.calls.lock().map(|c| c.clone()).unwrap_or_default();
+        runs.push((wall, cpu, calls));
+    }
+    runs.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let (wall, cpu, calls) = runs.get(2).context("five runs")?;
+    Ok(serde_json::json!({
+        "against": if foreign.is_some() { "moto" } else { "embedded" },
+        "wall_s": wall, "agent_cpu_s": cpu, "aws_calls": calls.values().sum::<u32>(), "by_kind": calls,
+    }))
+}
+
+/// One cycle: seconds of wall time, and of the agent's CPU.
+async fn cycle(machine: &backstop::rehearse::fleet::Machine, pid: u32) -> anyhow::Result<(f64, f64)> {
+    let (before, started) = (cpu_s(pid)?, Instant::now());
+    let request = patch_request("true", &["true"], RebootPolicy::Never);
+    let outcome = machine.run_to_end(&request, LONG).await?;
+    let wall = started.elapsed().as_secs_f64();
+    if outcome.exit != 0 {
+        bail!("the cycle ended with {}: {}", outcome.exit, outcome.message);
+    }
+    Ok((wall, cpu_s(pid)? - before))
+}
+
+async fn slow() -> anyhow::Result<serde_json::Value> {
+    let mut options = FleetOptions::new(Path::new(env!("CARGO_BIN_EXE_backstop")));
+    options.scale = 1;
+    options.config = format!("{ZERO}[elbv2]\nregister_probe = false\n");
+    options.groups = vec![GroupSpec {
+        deregistration_delay_s: 20,
+        registration_lag_ms: 0,
+        first_check_lag_ms: 5_000,
+        deregistration_traffic_lag_ms: 0,
+        ..GroupSpec::new("es-clients")
+    }];
+    options.restart = NodeStart::USUAL;
+    let fleet = Fleet::start(options).await?;
+    let machine = fleet.machine(0)?;
+    let pid = machine.agent_pid().context("the agent runs")?;
+    let (wall, cpu) = cycle(machine, pid).await?;
+    Ok(serde_json::json!({ "wall_s": wall, "agent_cpu_s": cpu, "added_s": wall - 25.0 }))
+}
+
+fn cpu_s(pid: u32) -> anyhow::Result<f64> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
+    let Some((_, rest)) = stat.rsplit_once(')') else { bail!("/proc/{pid}/stat is not one") };
+    let fields: Vec<&str> = rest.split_whitespace().collect();
+    let tick = |i: usize| fields.get(i).and_then(|f| f.parse::<f64>().ok()).unwrap_or(0.0);
+    Ok((tick(11) + tick(12)) / TICKS)
+}

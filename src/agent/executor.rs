@@ -1,0 +1,119 @@
+//! Does one effect and says what came of it. A panic in an adapter is a `transport` fault of that step.
+
+use super::facts;
+use super::shared::{Parts, Shared, World, nonce};
+use super::supervisor::fenced;
+use crate::clock::Clock;
+use crate::core::cycle::Durable;
+use crate::core::effect::Effect;
+use crate::core::error::Fault;
+use crate::core::event::Event;
+use crate::core::guard;
+use crate::core::member::{FleetView, in_service};
+use crate::core::plan::{Kind, Plan};
+use crate::core::record::Op;
+use crate::core::target::Own;
+use crate::fleet::Outcome;
+use crate::ports::{Host, Jobs, LoadBalancer, NodeCheck};
+use crate::state::journal::Ready;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Does it. Every call inside has a total timeout of its own.
+pub async fn execute<W: World>(shared: &Arc<Shared<W>>, ready: Ready, d: &Durable) -> Event {
+    let Some(plan) = d.cycle.as_ref().map(|c| c.plan.clone()) else { return Event::Tick };
+    let effect = ready.effect().clone();
+    let work = perform(shared.clone(), plan, effect.clone());
+    match fenced(work).await {
+        Ok(event) => event,
+        Err(why) => came_to_nothing(&effect, Fault::transport(format!("{}: {why}", effect.label()))),
+    }
+}
+
+/// The event of an effect that gave no answer at all.
+fn came_to_nothing(effect: &Effect, fault: Fault) -> Event {
+    match effect {
+        Effect::Record(_) | Effect::ReadGuards => Event::Unanswered(fault),
+        #[cfg(feature = "mutants")]
+        Effect::ReadRecord => Event::Unanswered(fault),
+        Effect::ReadFleet => Event::Fleet(Err(fault)),
+        Effect::ReadOwn => Event::Own(vec![Own::Unknown], Some(fault)),
+        Effect::Deregister(g) | Effect::Register(g) => Event::Called(*g, Err(fault)),
+        Effect::CountConnections => Event::Connections(Err(fault)),
+        Effect::AskJob => Event::Job(Err(fault)),
+        Effect::StartJob | Effect::Reboot => Event::Started(Err(fault)),
+        Effect::KillJob => Event::Killed(Err(fault)),
+        Effect::Check => Event::Checked(Err(fault)),
+    }
+}
+
+async fn perform<W: World>(shared: Arc<Shared<W>>, plan: Arc<Plan>, effect: Effect) -> Event {
+    let parts = shared.parts();
+    let cycle = plan.id.as_str();
+    match &effect {
+        Effect::Record(op) => record(&parts, &plan, op).await,
+        #[cfg(feature = "mutants")]
+        Effect::ReadRecord => Event::Unanswered(Fault::transport("a mutant's effect in a product build")),
+        Effect::ReadGuards => {
+            let facts = facts::gather(&shared, &parts, Some(&plan)).await;
+            let mut verdicts = guard::evaluate(&facts, &plan.rules, &plan.overrides);
+            if matches!(plan.kind, Kind::Hold(_)) {
+                verdicts.0.retain(|v| facts::of_hold(v.guard));
+            }
+            Event::Guards(verdicts)
+        }
+        Effect::ReadFleet => Event::Fleet(read_fleet(&shared, &parts).await),
+        Effect::ReadOwn => read_own(&parts, &plan).await,
+        Effect::Deregister(g) => match plan.targets.get(*g) {
+            Some(t) => Event::Called(*g, parts.balancer.deregister(&t.target).await),
+            None => Event::Tick,
+        },
+        Effect::Register(g) => match plan.targets.get(*g) {
+            Some(t) => Event::Called(*g, parts.balancer.register(&t.target).await),
+            None => Event::Tick,
+        },
+        Effect::CountConnections => Event::Connections(parts.host.connections(plan.port, &[])),
+        Effect::AskJob => Event::Job(parts.jobs.ask(cycle).await),
+        Effect::StartJob => match plan.job() {
+            Some(job) => Event::Started(parts.jobs.start(cycle, job, plan.limits.patch_ms).await),
+            None => Event::Tick,
+        },
+        Effect::KillJob => Event::Killed(parts.jobs.kill(cycle).await),
+        Effect::Reboot => Event::Started(parts.host.reboot().await),
+        Effect::Check => Event::Checked(parts.check.check(&plan.check).await),
+    }
+}
+
+async fn record<W: World>(parts: &Parts<W>, plan: &Plan, op: &Op) -> Event {
+    match parts.fleet.change(op, &plan.rules, nonce).await {
+        Outcome::Acked(record) => Event::Acked { leavers: record.leavers() },
+        Outcome::Refused(refusal) => Event::CasRefused(refusal),
+        Outcome::Unanswered(fault) => Event::Unanswered(fault),
+    }
+}
+
+/// Who is in service, by whole lists read from now on. One group or document that cannot be read makes it unknown.
+pub async fn read_fleet<W: World>(shared: &Shared<W>, parts: &Parts<W>) -> Result<FleetView, Fault> {
+    let begun = shared.clock.now();
+    let members = parts.fleet.members().await?;
+    let own = shared.own_targets(parts, u64::MAX).await?;
+    let mut polls = BTreeMap::new();
+    for t in &own {
+        polls.insert(t.target.group.clone(), parts.balancer.poll(&t.target, false).await?);
+    }
+    Ok(in_service(&members, &parts.groups(), &polls, begun))
+}
+
+async fn read_own<W: World>(parts: &Parts<W>, plan: &Plan) -> Event {
+    let (mut own, mut fault) = (Vec::new(), None);
+    for t in &plan.targets {
+        match parts.balancer.poll(&t.target, true).await {
+            Ok(poll) => own.push(poll.own(&t.target.id, t.target.port)),
+            Err(f) => {
+                own.push(Own::Unknown);
+                fault.get_or_insert(f);
+            }
+        }
+    }
+    Event::Own(own, fault)
+}

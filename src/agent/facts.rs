@@ -1,0 +1,259 @@
+//! Reads what guards look at, and writes down what a cycle will be about.
+
+use super::executor::read_fleet;
+use super::shared::{Parts, Shared, World, entropy};
+use super::supervisor::fenced;
+use crate::clock::Clock;
+use crate::config::ConnectionsLeft;
+use crate::core::error::Fault;
+use crate::core::guard::{Fact, Facts, Guard};
+use crate::core::ids::CycleId;
+use crate::core::plan::{Kind, Limits, Plan};
+use crate::core::settings::{BalancerKind, CheckPass, CheckSettings, NodeIdentity};
+use crate::ports::{Host, LoadBalancer, MayRegister, NodeCheck};
+use crate::state::disk::Disk;
+use std::sync::Arc;
+
+/// A proven right to register counts for this long, in ms.
+const REGISTER_PROOF_MS: u64 = 24 * 3_600_000;
+/// Group settings are read again for a claim when older than this, in ms.
+const GROUP_AGE_MS: u64 = 300_000;
+/// An accepted page proves the pager for this long, in ms.
+const PAGER_PROOF_MS: u64 = 3_600_000;
+/// A drain longer than this does not fit into any cycle, in ms.
+const DRAIN_MAX_MS: u64 = 2 * 3_600_000;
+
+/// The guards that a hold of a node in service needs.
+pub fn of_hold(guard: Guard) -> bool {
+    matches!(
+        guard,
+        Guard::Mode
+            | Guard::Identity
+            | Guard::StateDurable
+            | Guard::FleetRecord
+            | Guard::MinimumHealthy
+            | Guard::RegisterAllowed
+    )
+}
+
+/// Reads everything anew.
+pub async fn gather<W: World>(shared: &Arc<Shared<W>>, parts: &Arc<Parts<W>>, plan: Option<&Plan>) -> Facts {
+    let fleet = read_fleet(shared, parts).await;
+    let cluster = cluster(parts, plan).await;
+    Facts {
+        instance: shared.instance(),
+        cycle: plan.map(|p| p.id.clone()),
+        wall_ms: shared.clock.now().wall_ms,
+        record: parts.fleet.read().await.map_err(|f| f.to_string()),
+        fleet: fleet.map_err(|f| format!("who is in service is unknown: {f}")),
+        cycles_per_hour: parts.config.limits.cycles_per_hour,
+        cycles_per_day: parts.config.limits.cycles_per_day,
+        acts: acts(parts),
+        identity: identity(shared, parts).await,
+        state_durable: state_durable(shared, parts).await,
+        register_allowed: register_allowed(shared, parts, plan.is_some()).await,
+        cluster_reachable: match cluster {
+            Ok(pass) => {
+                Fact::Yes(format!("{} answers, cluster {}", pass.identity.node_name, pass.identity.cluster_uuid))
+            }
+            Err(f) => Fact::Unknown(f.to_string()),
+        },
+        drain_fits: drain_fits(shared, parts).await,
+        pager_reachable: pager(shared, parts).await,
+        package_manager_free: match parts.host.package_manager() {
+            Ok(None) => Fact::Yes("no package manager is at work".to_owned()),
+            Ok(Some(name)) => Fact::No(format!("{name} is at work")),
+            Err(f) => Fact::Unknown(f.to_string()),
+        },
+        autoscaling: autoscaling(parts).await,
+    }
+}
+
+/// A group with ELB health checks would terminate a node that left.
+async fn autoscaling<W: World>(parts: &Parts<W>) -> Fact {
+    match parts.host.lifecycle().await {
+        Ok(None) => Fact::Yes("in no Auto Scaling group, as far as instance metadata was asked".to_owned()),
+        Ok(Some(state)) if &*state != "InService" => Fact::No(format!("lifecycle state {state}, need InService")),
+        Ok(Some(_)) if parts.config.asg_health_check_ec2 => Fact::Yes("EC2 health checks are stated".to_owned()),
+        Ok(Some(_)) => Fact::No(
+            "in an Auto Scaling group: state asg_health_check = \"EC2\", for ELB health checks would terminate a node that left"
+                .to_owned(),
+        ),
+        Err(f) => Fact::Unknown(f.to_string()),
+    }
+}
+
+/// This agent may act at all. A config that cannot be used is told apart from an agent that was told to observe.
+fn acts<W: World>(parts: &Parts<W>) -> Fact {
+    match &parts.problem {
+        Some(problem) => {
+            let first = problem.lines().next().unwrap_or_default();
+            Fact::No(format!("the config file cannot be used, and with an older one no cycle starts: {first}"))
+        }
+        None if parts.acts() => Fact::Yes("mode is act".to_owned()),
+        None => Fact::No("mode = \"observe\": this agent looks and pages, it never acts".to_owned()),
+    }
+}
+
+/// The own node reaches its cluster, and is who the config says.
+async fn cluster<W: World>(parts: &Parts<W>, plan: Option<&Plan>) -> Result<CheckPass, Fault> {
+    let settings = plan.map_or_else(|| parts.config.check_settings(), |p| p.check.clone());
+    parts.check.check(&settings).await
+}
+
+async fn identity<W: World>(shared: &Shared<W>, parts: &Parts<W>) -> Fact {
+    let me = shared.instance();
+    let members = match parts.fleet.members().await {
+        Ok(members) => members,
+        Err(f) => return Fact::Unknown(format!("the members cannot be read: {f}")),
+    };
+    let boot = shared.clock.now().boot;
+    match members.iter().find(|m| m.instance == me) {
+        Some(m) if m.boot != boot && m.node.as_str() != &*parts.config.node.name => {
+            Fact::No(format!("another node, {}, says that it is {me} too", m.node))
+        }
+        _ => Fact::Yes(format!("{me}")),
+    }
+}
+
+async fn state_durable<W: World>(shared: &Arc<Shared<W>>, parts: &Parts<W>) -> Fact {
+    let disk = shared.disk.clone();
+    let probe = tokio::task::spawn_blocking(move || disk.probe().and_then(|()| disk.free_bytes()));
+    let need = u64::from(parts.config.limits.free_disk_mib).saturating_mul(1024 * 1024);
+    match fenced(probe).await {
+        Ok(Ok(Ok(free))) if free >= need => {
+            Fact::Yes(format!("{} MiB free", free.checked_div(1024 * 1024).unwrap_or(0)))
+        }
+        Ok(Ok(Ok(free))) => Fact::No(format!(
+            "only {} MiB free in the state directory, need {} (limits.free_disk_mib)",
+            free.checked_div(1024 * 1024).unwrap_or(0),
+            parts.config.limits.free_disk_mib
+        )),
+        Ok(Ok(Err(e))) => Fact::No(format!("the state directory does not take a durable write: {e}")),
+        Ok(Err(_)) | Err(_) => Fact::Unknown("the state directory could not be tried".to_owned()),
+    }
+}
+
+async fn register_allowed<W: World>(shared: &Shared<W>, parts: &Parts<W>, _claiming: bool) -> Fact {
+    if !parts.config.elbv2.register_probe {
+        return Fact::Yes("not asked (elbv2.register_probe = false)".to_owned());
+    }
+    if !parts.acts() {
+        return Fact::Unknown("never asked in observe mode".to_owned());
+    }
+    let now = shared.clock.now();
+    let proved = shared.cache().register_proved.clone();
+    if proved.is_some_and(|at| now.since(&at).is_some_and(|ms| ms <= REGISTER_PROOF_MS)) {
+        return Fact::Yes("proven within 24 h".to_owned());
+    }
+    let own = match shared.own_targets(parts, u64::MAX).await {
+        Ok(own) => own,
+        Err(f) => return Fact::Unknown(f.to_string()),
+    };
+    for t in &own {
+        let group = &t.target.group;
+        match parts.balancer.may_register(group, t.facts.target_type, t.target.port).await {
+            MayRegister::Yes => {}
+            MayRegister::No(f) => return Fact::No(format!("{}: this node could not come back: {f}", group.name())),
+            MayRegister::TookIt => {
+                let what = "took a target that does not exist, so this proves nothing; it was deregistered again";
+                return Fact::No(format!("{} {what}", group.name()));
+            }
+            MayRegister::Unknown(f) => return Fact::Unknown(format!("{}: {f}", group.name())),
+        }
+    }
+    shared.cache().register_proved = Some(now);
+    Fact::Yes("proven just now".to_owned())
+}
+
+async fn drain_fits<W: World>(shared: &Shared<W>, parts: &Parts<W>) -> Fact {
+    match shared.own_targets(parts, GROUP_AGE_MS).await {
+        Err(f) => Fact::Unknown(f.to_string()),
+        Ok(own) => {
+            let longest = own.iter().map(|t| t.facts.deregistration_delay_ms).max().unwrap_or(0);
+            let sentence = format!("drain {} s", longest.div_ceil(1_000));
+            if longest <= DRAIN_MAX_MS {
+                Fact::Yes(sentence)
+            } else {
+                Fact::No(format!("{sentence}: longer than a cycle"))
+            }
+        }
+    }
+}
+
+async fn pager<W: World>(shared: &Shared<W>, parts: &Parts<W>) -> Fact {
+    let now = shared.clock.now();
+    let accepted = shared.cache().page_accepted.clone();
+    if accepted.is_some_and(|(_, at)| now.since(&at).is_some_and(|ms| ms <= PAGER_PROOF_MS)) {
+        return Fact::Yes("a page was accepted within the hour".to_owned());
+    }
+    let mut last = None;
+    for sink in &parts.sinks {
+        match sink.reachable().await {
+            Ok(()) => return Fact::Yes(format!("{} answers", sink.name())),
+            Err(f) => last = Some(f),
+        }
+    }
+    Fact::Unknown(last.map_or_else(|| "no pager is configured".to_owned(), |f| f.to_string()))
+}
+
+/// Who asked for a cycle, and how.
+#[derive(Clone, Debug, Default)]
+pub struct Asked {
+    /// Who.
+    pub by: Arc<str>,
+    /// The caller's own name for its request; empty = none.
+    pub request: Arc<str>,
+    /// Guards overridden, with reasons.
+    pub overrides: Vec<(Arc<str>, Arc<str>)>,
+}
+
+/// Everything that this cycle needs on both roads.
+pub async fn plan<W: World>(shared: &Shared<W>, parts: &Parts<W>, kind: Kind, asked: Asked) -> Result<Plan, Fault> {
+    let targets = shared.own_targets(parts, GROUP_AGE_MS).await?;
+    let c = &parts.config;
+    let mut check = c.check_settings();
+    check.expect = learn(parts, &check).await;
+    let network = targets.iter().any(|t| t.facts.balancer == BalancerKind::Network);
+    let limits = Limits {
+        claim_ms: c.deadlines.claim_ms,
+        deregister_ms: c.deadlines.deregister_ms,
+        drain_margin_ms: if network { c.drain.margin_network_ms } else { c.drain.margin_application_ms },
+        quiet_ms: c.drain.quiet_ms,
+        connections_left_fail: c.drain.connections_left == ConnectionsLeft::Fail,
+        patch_ms: c.deadlines.patch_ms,
+        reboot_ms: c.deadlines.reboot_ms,
+        check_ms: c.deadlines.check_ms,
+        register_ms: c.deadlines.register_ms,
+        settle_ms: if network { c.deadlines.settle_network_ms } else { c.deadlines.settle_ms },
+        bake_ms: c.settle_bake_ms,
+        release_ms: c.deadlines.register_ms,
+        ack_max_age_ms: ACK_MAX_AGE_MS.saturating_mul(u64::from(c.rehearsal.time_scale.max(1))),
+        reboots_per_day: c.limits.reboots_per_day,
+        poll_ms: POLL_MS,
+    };
+    Ok(Plan {
+        id: CycleId(format!("c-{:012x}", entropy() >> 16).into()),
+        kind,
+        instance: shared.instance(),
+        node: shared.node_name(),
+        by: asked.by,
+        request: asked.request,
+        port: targets.first().map_or(9_200, |t| t.target.port),
+        targets,
+        check,
+        limits,
+        rules: parts.rules(),
+        overrides: asked.overrides,
+    })
+}
+
+/// A destructive call is not begun when its acknowledgement is older than this, in ms of real time.
+const ACK_MAX_AGE_MS: u64 = 10_000;
+/// Between two looks at the load balancer while something is awaited, in ms.
+const POLL_MS: u64 = 5_000;
+
+/// Who answers on the own node now; `None` where nobody does (a way back that starts while the node is down).
+async fn learn<W: World>(parts: &Parts<W>, settings: &CheckSettings) -> Option<NodeIdentity> {
+    parts.check.check(settings).await.ok().map(|pass| pass.identity)
+}

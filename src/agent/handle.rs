@@ -1,0 +1,332 @@
+//! The agent as the control server sees it.
+
+use super::facts;
+use super::shared::{Shared, World, nonce};
+use super::status;
+use super::turn::{Request, next_for};
+use crate::clock::Clock;
+use crate::control::backend::{Backend, Caller};
+use crate::control::protocol::{
+    CheckReply, ClearRequest, Done, Explain, History, HoldRequest, InitRequest, Progress, ReasonRequest, RejoinRequest,
+    RunReply, RunRequest, Status, VERSION,
+};
+use crate::core::exit::Exit;
+use crate::core::guard::{self, Guard};
+use crate::core::ids::LatchId;
+use crate::core::job::JobSpec;
+use crate::core::plan::Kind;
+use crate::core::record::{Hold, Op, Pause, Record};
+use crate::fleet::Outcome;
+use crate::ports::{BoxFuture, CasFault};
+use serde_json::json;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{mpsc, oneshot};
+
+/// `progress` waits this long for news.
+const NEWS: Duration = Duration::from_secs(20);
+/// At most 7 days.
+const HOLD_MAX_S: u64 = 7 * 86_400;
+
+/// Reads the config again and replaces the adapters.
+pub type Reload = Arc<dyn Fn() -> BoxFuture<'static, Done> + Send + Sync>;
+
+/// Cheap to clone; one per connection.
+pub struct Handle<W: World> {
+    shared: Arc<Shared<W>>,
+    queue: mpsc::Sender<Request>,
+    reload: Reload,
+}
+
+impl<W: World> Clone for Handle<W> {
+    fn clone(&self) -> Self {
+        Handle { shared: self.shared.clone(), queue: self.queue.clone(), reload: self.reload.clone() }
+    }
+}
+
+fn done(message: impl Into<String>) -> Done {
+    Done { exit: Exit::Done.code(), message: message.into(), next: None }
+}
+
+fn not(exit: Exit, message: impl Into<String>, next: Option<&str>) -> Done {
+    Done { exit: exit.code(), message: message.into(), next: next.map(str::to_owned) }
+}
+
+impl<W: World> Handle<W> {
+    /// The queue is the loop's.
+    pub fn new(shared: Arc<Shared<W>>, queue: mpsc::Sender<Request>, reload: Reload) -> Handle<W> {
+        Handle { shared, queue, reload }
+    }
+
+    fn order(&self, by: &Caller, reason: &str) -> Pause {
+        let since_ms = self.shared.clock.now().wall_ms;
+        Pause {
+            by: by.name.as_str().into(),
+            reason: reason.into(),
+            since_ms,
+            extra: crate::core::record::Extra::default(),
+        }
+    }
+
+    fn note(&self, verb: &str, by: &Caller, what: &serde_json::Value, outcome: &Done) {
+        let at = crate::alerts::text::rfc3339(self.shared.clock.now().wall_ms);
+        self.shared.audit.record(&json!({
+            "at": at, "event": verb, "by": by.name, "uid": by.uid, "what": what, "exit": outcome.exit, "outcome": outcome.message,
+        }));
+    }
+
+    async fn change(&self, op: Op, good: String) -> Done {
+        let parts = self.shared.parts();
+        match parts.fleet.change(&op, &parts.rules(), nonce).await {
+            Outcome::Acked(_) => done(good),
+            Outcome::Refused(refusal) => {
+                let (exit, message) = crate::core::decide::refused(&refusal);
+                not(exit, message, Some("backstop status"))
+            }
+            Outcome::Unanswered(fault) => {
+                let message = format!("not acknowledged by the fleet record (it may or may not have landed): {fault}");
+                not(Exit::Unreachable, message, Some("backstop status"))
+            }
+        }
+    }
+
+    async fn ask<T>(&self, make: impl FnOnce(oneshot::Sender<T>) -> Request) -> Option<T> {
+        let (reply, answer) = oneshot::channel();
+        self.queue.try_send(make(reply)).ok()?;
+        answer.await.ok()
+    }
+
+    async fn ask_verb(&self, make: impl FnOnce(oneshot::Sender<Result<String, (Exit, String)>>) -> Request) -> Done {
+        match self.ask(make).await {
+            Some(Ok(message)) => done(message),
+            Some(Err((exit, message))) => not(exit, message, Some("backstop explain")),
+            None => not(Exit::Internal, "the agent is too busy to answer; try again", None),
+        }
+    }
+}
+
+impl<W: World> Backend for Handle<W> {
+    fn status(&self) -> Status {
+        status::status(&self.shared)
+    }
+
+    async fn run(&self, by: Caller, r: RunRequest) -> RunReply {
+        let refuse =
+            |exit: Exit, message: String| RunReply::Refused { exit: exit.code(), message, verdicts: None, next: None };
+        if r.argv.is_empty() || r.argv.iter().all(String::is_empty) {
+            return refuse(Exit::Usage, "no command: backstop run -- COMMAND …".to_owned());
+        }
+        let reason: Arc<str> = r.reason.clone().unwrap_or_default().into();
+        for name in &r.overrides {
+            match Guard::from_label(name) {
+                Some(g) if g.overridable() && !reason.trim().is_empty() => {}
+                Some(g) if g.overridable() => return refuse(Exit::Usage, format!("--override {name} needs --reason")),
+                Some(_) => return refuse(Exit::Usage, format!("the guard {name} cannot be overridden")),
+                None => return refuse(Exit::Usage, format!("there is no guard {name}; backstop check -v lists them")),
+            }
+        }
+        let job = JobSpec {
+            name: r.name.as_str().into(),
+            argv: r.argv.iter().map(|a| a.as_str().into()).collect(),
+            reboots: false,
+            reboot: r.reboot,
+        };
+        let overrides: Vec<(Arc<str>, Arc<str>)> =
+            r.overrides.iter().map(|n| (n.as_str().into(), reason.clone())).collect();
+        if !overrides.is_empty() {
+            self.note("override", &by, &json!(r.overrides), &done(reason.to_string()));
+        }
+        let by: Arc<str> = by.name.as_str().into();
+        let request: Arc<str> = r.request_id.as_str().into();
+        let begin = |reply| Request::Begin { kind: Kind::Patch(job), by, overrides, request, reply };
+        self.ask(begin)
+            .await
+            .unwrap_or_else(|| refuse(Exit::Internal, "the agent is too busy to answer; try again".to_owned()))
+    }
+
+    async fn check(&self) -> CheckReply {
+        let parts = self.shared.parts();
+        let facts = facts::gather(&self.shared, &parts, None).await;
+        let verdicts = guard::evaluate(&facts, &parts.rules(), &[]);
+        let busy = self.shared.node.borrow().durable.cycle.is_some();
+        let exit = match verdicts.first_refusal() {
+            Some(v) => v.exit,
+            None if busy => Exit::Busy,
+            None => Exit::Done,
+        };
+        let mut would_take = Vec::new();
+        if let Ok(own) = self.shared.own_targets(&parts, u64::MAX).await {
+            for t in &own {
+                would_take.push((format!("drain (group {})", t.target.group.name()), t.facts.deregistration_delay_ms));
+            }
+            let first = own.iter().map(|t| t.facts.interval_ms).max().unwrap_or(0);
+            would_take.push(("first health check".to_owned(), first));
+        }
+        would_take.push(("quiet period".to_owned(), parts.config.drain.quiet_ms));
+        would_take.push(("check".to_owned(), parts.config.check.over_ms));
+        would_take.push(("bake".to_owned(), parts.config.settle_bake_ms));
+        CheckReply {
+            v: VERSION,
+            node: parts.config.node.name.to_string(),
+            verdicts,
+            exit: exit.code(),
+            would_take,
+            next: next_for(exit, &parts, facts.record.as_ref().ok()),
+        }
+    }
+
+    async fn progress(&self, cycle: Option<String>, after: u64) -> Progress {
+        let mut log = self.shared.progress.subscribe();
+        let node = self.shared.node.subscribe();
+        let wanted = |id: &str| cycle.as_deref().is_none_or(|c| c == id);
+        let answer = |l: &super::progress::Log| -> Option<Progress> {
+            let durable = node.borrow().durable.clone();
+            let present = durable.cycle.as_ref().map(|c| c.plan.id.to_string());
+            let steps: Vec<_> = match &l.cycle {
+                Some(c) if wanted(c.as_str()) => l.steps.iter().filter(|s| s.n > after).cloned().collect(),
+                _ => Vec::new(),
+            };
+            if let Some(id) = present.filter(|id| wanted(id)) {
+                let late = durable.cycle.as_ref().is_some_and(|c| c.late.is_some())
+                    && l.cycle.as_ref().is_some_and(|c| c.as_str() == id);
+                return (!steps.is_empty() || late).then_some(Progress { steps, ended: None, late, unknown: false });
+            }
+            match durable.last.filter(|e| wanted(e.cycle.as_str())) {
+                Some(ended) => Some(Progress { steps, ended: Some(ended), late: false, unknown: false }),
+                None => Some(Progress { unknown: true, ..Progress::default() }),
+            }
+        };
+        let deadline = tokio::time::timeout(NEWS, async {
+            loop {
+                let present = log.borrow_and_update().clone();
+                if let Some(progress) = answer(&present) {
+                    return progress;
+                }
+                if log.changed().await.is_err() {
+                    return Progress::default();
+                }
+            }
+        });
+        if let Ok(progress) = deadline.await {
+            return progress;
+        }
+        let late = node.borrow().durable.cycle.as_ref().is_some_and(|c| c.late.is_some());
+        Progress { late, ..Progress::default() }
+    }
+
+    async fn rejoin(&self, by: Caller, r: RejoinRequest) -> Done {
+        let (name, reason): (Arc<str>, Arc<str>) = (by.name.as_str().into(), r.reason.as_str().into());
+        let skip_check = r.skip_check;
+        let outcome = self.ask_verb(|reply| Request::Rejoin { by: name, reason, skip_check, reply }).await;
+        self.note("rejoin", &by, &json!(r), &outcome);
+        outcome
+    }
+
+    async fn hold(&self, by: Caller, r: HoldRequest) -> Done {
+        if r.for_s == 0 || r.for_s > HOLD_MAX_S {
+            return not(Exit::Usage, "a hold lasts from one second to seven days", None);
+        }
+        let order = self.order(&by, &r.reason);
+        let outcome = if r.all {
+            let hold = Hold {
+                node: self.shared.node_name(),
+                order,
+                for_s: r.for_s,
+                extra: crate::core::record::Extra::default(),
+            };
+            self.change(Op::HoldAll(Some(hold)), "self-heal is off for the whole fleet".to_owned()).await
+        } else {
+            let hold = Hold {
+                node: self.shared.node_name(),
+                order,
+                for_s: r.for_s,
+                extra: crate::core::record::Extra::default(),
+            };
+            self.ask_verb(|reply| Request::Hold { hold, reply }).await
+        };
+        self.note("hold", &by, &json!(r), &outcome);
+        outcome
+    }
+
+    async fn pause(&self, by: Caller, r: ReasonRequest) -> Done {
+        let op = Op::Pause(self.order(&by, &r.reason));
+        let outcome = self.change(op, "paused: no cycle starts on any node".to_owned()).await;
+        self.note("pause", &by, &json!(r), &outcome);
+        outcome
+    }
+
+    async fn unpause(&self, by: Caller, r: ReasonRequest) -> Done {
+        let outcome = self.change(Op::Unpause, "cycles may start again".to_owned()).await;
+        self.note("unpause", &by, &json!(r), &outcome);
+        outcome
+    }
+
+    async fn clear_latch(&self, by: Caller, r: ClearRequest) -> Done {
+        let parts = self.shared.parts();
+        let id = LatchId(r.latch.as_str().into());
+        let outcome = match parts.fleet.read().await {
+            Err(f) => not(Exit::Unreachable, f.to_string(), Some("backstop status")),
+            Ok(record) => match record.open_latches().find(|(open, _)| *open == id) {
+                None => not(Exit::Usage, format!("there is no open latch {id}"), Some("backstop latch list")),
+                Some((_, latch)) => {
+                    let slot = record.slots.contains_key(&latch.instance);
+                    let view = super::executor::read_fleet(&self.shared, &parts).await;
+                    let out = view.as_ref().map_or(true, |v| {
+                        v.members.contains(&latch.instance) && !v.in_service.contains(&latch.instance)
+                    });
+                    if (out || slot) && !r.unresolved {
+                        let next = format!("backstop explain {}", latch.node);
+                        let why = if view.is_err() {
+                            "whether it is in service is unknown"
+                        } else {
+                            "it is not back in service"
+                        };
+                        not(
+                            Exit::Guard,
+                            format!(
+                                "{} still counts as out ({why}); clear it once it is back, or with --unresolved",
+                                latch.node
+                            ),
+                            Some(&next),
+                        )
+                    } else {
+                        let op = Op::ClearLatch { latch: id.clone(), order: self.order(&by, &r.reason) };
+                        self.change(op, format!("latch {id} is cleared; cycles may start again")).await
+                    }
+                }
+            },
+        };
+        self.note("latch clear", &by, &json!(r), &outcome);
+        outcome
+    }
+
+    async fn init(&self, by: Caller, r: InitRequest) -> Done {
+        let parts = self.shared.parts();
+        let record = Record { nonce: nonce(), ..Record::new(parts.config.fleet.as_str().into()) };
+        let outcome = match parts.fleet.create(&record).await {
+            Ok(()) => done(format!("fleet {} has a record now", parts.config.fleet)),
+            Err(CasFault::Conflict) => {
+                let message = format!("fleet {} has a record already; nothing was changed", parts.config.fleet);
+                not(Exit::Usage, message, Some("backstop status"))
+            }
+            Err(CasFault::Fault(f)) => not(Exit::Unreachable, f.to_string(), None),
+        };
+        self.note("init", &by, &json!(r), &outcome);
+        outcome
+    }
+
+    async fn explain(&self, node: Option<String>) -> Explain {
+        status::explain(&self.shared, node.as_deref())
+    }
+
+    async fn history(&self, limit: usize) -> History {
+        let mut lines = self.shared.audit.entries();
+        let over = lines.len().saturating_sub(limit);
+        lines.drain(..over);
+        History { v: VERSION, lines }
+    }
+
+    async fn reload(&self) -> Done {
+        (self.reload)().await
+    }
+}

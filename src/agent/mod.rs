@@ -1,0 +1,15 @@
+//! The agent: one loop that asks the core what it wants, does it, and tells the core what came of it.
+//!
+//! `turn` is the loop, `executor` does effects, `facts` reads what guards look at and writes plans, `observe` keeps
+//! looking, `handle` answers the control socket, `status` puts what is known into words, `supervisor` owns every task.
+
+pub mod executor;
+pub mod facts;
+pub mod handle;
+pub mod observe;
+pub mod pages;
+pub mod progress;
+pub mod shared;
+pub mod status;
+pub mod supervisor;
+pub mod turn;

@@ -1,0 +1,583 @@
+//! The loop: what does the core want? do it, tell the core, commit, again. People's requests are events like any other.
+
+use super::executor::execute;
+use super::facts::{self, Asked};
+use super::progress::Log;
+use super::shared::{NodeView, Parts, Shared, World, jitter, nonce};
+use crate::clock::Clock;
+use crate::control::protocol::RunReply;
+use crate::core::cycle::{Durable, Failure, FailureClass, Seen, Stage, StageName};
+use crate::core::decide::{Step, decide};
+use crate::core::effect::Want;
+use crate::core::event::Event;
+use crate::core::exit::Exit;
+use crate::core::guard::{self, Verdicts};
+use crate::core::heal::{Heal, heal};
+use crate::core::page::{self, PageKind, Severity};
+use crate::core::plan::Kind;
+use crate::core::record::{Hold, Op, Pause, Record};
+use crate::core::target::Own;
+use crate::core::time::{Dwell, Now};
+use crate::core::want::want;
+use crate::fleet::Outcome;
+use crate::ports::{Host, LoadBalancer, NodeCheck};
+use crate::state::journal::{Commit, Found, Journal};
+use serde_json::json;
+use std::sync::Arc;
+use tokio::sync::{mpsc, oneshot};
+
+/// What other tasks ask of the loop.
+#[derive(Debug)]
+pub enum Request {
+    /// Begin a cycle of this kind, or attach to the same one.
+    Begin {
+        /// What for.
+        kind: Kind,
+        /// Who.
+        by: Arc<str>,
+        /// Guards overridden, with reasons.
+        overrides: Vec<(Arc<str>, Arc<str>)>,
+        /// The caller's own name for its request; empty = none.
+        request: Arc<str>,
+        /// The answer.
+        reply: oneshot::Sender<RunReply>,
+    },
+    /// Put this node back.
+    Rejoin {
+        /// Who.
+        by: Arc<str>,
+        /// Why.
+        reason: Arc<str>,
+        /// Without the node check.
+        skip_check: bool,
+        /// The answer.
+        reply: oneshot::Sender<Result<String, (Exit, String)>>,
+    },
+    /// Keep this node out, mid-cycle.
+    Hold {
+        /// What for.
+        hold: Hold,
+        /// The answer.
+        reply: oneshot::Sender<Result<String, (Exit, String)>>,
+    },
+    /// A sink has accepted this page.
+    PageAccepted(u64),
+    /// Something to tell people about this agent itself.
+    Fault(PageKind, Severity, Arc<str>),
+}
+
+/// Between two tries to store what is only in memory, in ms.
+const DISK_RETRY_MS: u64 = 5_000;
+
+/// Steps that a hold on the way back may take before its caller is told that it did not come about.
+const HOLD_TRIES: u32 = 20;
+
+/// The loop's own state.
+pub struct Agent<W: World> {
+    shared: Arc<Shared<W>>,
+    journal: Journal<W::Disk>,
+    seen: Seen,
+    queue: mpsc::Receiver<Request>,
+    log: Log,
+    /// The own target has been out since, with no cycle to explain it.
+    out: Option<Dwell>,
+    /// `hold --all` as this agent first saw it, and its time.
+    hold_all: Option<(Pause, Dwell)>,
+    /// The state was unreadable, and its way back is not planned yet: why.
+    quarantine: Option<String>,
+    /// The disk refused a step, and the state stayed where it was: not again before then.
+    stalled: Option<Now>,
+    status: String,
+    notify: Box<dyn Fn(&str) + Send + Sync>,
+}
+
+impl<W: World> Agent<W> {
+    /// Over a journal that has just been opened. `notify` is told what the agent waits for (`STATUS=`).
+    pub fn new(
+        shared: Arc<Shared<W>>,
+        journal: Journal<W::Disk>,
+        queue: mpsc::Receiver<Request>,
+        notify: Box<dyn Fn(&str) + Send + Sync>,
+    ) -> Agent<W> {
+        let seen = Seen::recovered();
+        Agent {
+            shared,
+            journal,
+            seen,
+            queue,
+            log: Log::default(),
+            out: None,
+            hold_all: None,
+            quarantine: None,
+            stalled: None,
+            status: String::new(),
+            notify,
+        }
+    }
+
+    /// Resumes what was stored. What cannot be resumed becomes a way back of its own, latched and paged.
+    pub async fn recover(&mut self, found: Found) {
+        match found {
+            Found::Fresh => tracing::info!("no state file: a fresh node"),
+            Found::Resumed => tracing::info!(stage = ?self.journal.now().stage(), "state read"),
+            Found::Foreign(why) => tracing::warn!(why, "state of another instance set aside: a fresh node"),
+            Found::Unreadable(why) => {
+                tracing::error!(why, "state unreadable: latched, way back only");
+                self.quarantine = Some(why);
+                self.plan_quarantine().await;
+            }
+        }
+        self.event(&Event::Recovered).await;
+        let leaving =
+            matches!(self.journal.now().stage(), Some(StageName::Claim | StageName::Deregister | StageName::Drain));
+        if leaving && self.shared.parts().problem.is_some() {
+            // With a bad config only the way back goes on.
+            let reason: Arc<str> = "the config file cannot be used".into();
+            self.event(&Event::Rejoin { by: "backstop".into(), reason, skip_check: false }).await;
+        }
+    }
+
+    /// This node's state is gone: latch, page, and put the node back if it passes. Tried until its way back can be planned.
+    async fn plan_quarantine(&mut self) {
+        let Some(why) = self.quarantine.clone() else { return };
+        let parts = self.shared.parts();
+        let now = self.shared.clock.now();
+        if parts.config.mode == crate::config::Mode::Observe {
+            // Nothing is written to AWS, and this node took nothing out: a person hears, and that is all.
+            self.quarantine = None;
+            let message = format!("{why}; this agent observes, so nothing else is done");
+            return self.raise(PageKind::AgentFault, Severity::Critical, message.into()).await;
+        }
+        let plan = match facts::plan(
+            &self.shared,
+            &parts,
+            Kind::Recovery,
+            Asked { by: "backstop".into(), ..Asked::default() },
+        )
+        .await
+        {
+            Ok(plan) => plan,
+            Err(fault) => {
+                tracing::error!(%fault, "the way back of this node cannot be planned yet");
+                self.stalled = Some(now.plus(DISK_RETRY_MS));
+                return;
+            }
+        };
+        self.quarantine = None;
+        let mut step = decide(self.journal.now(), &self.seen, &Event::Start(Arc::new(plan)), &now, jitter());
+        if let Some(c) = &mut step.durable.cycle {
+            let (stage, class) = (StageName::Check, FailureClass::State);
+            c.failure = Some(Failure { stage, class, message: why.into(), at: now.clone() });
+        }
+        page::raise_failure(&mut step.durable, &now);
+        self.commit(step, &now).await;
+    }
+
+    /// Runs until `stop` is ready. Clean at any moment: the state already says what to do next.
+    pub async fn run(mut self, mut stop: tokio::sync::watch::Receiver<bool>) {
+        let mut observed = self.shared.observed.subscribe();
+        loop {
+            if self.quarantine.is_some() && self.stalled.is_none() {
+                self.plan_quarantine().await;
+            }
+            let now = self.shared.clock.now();
+            self.say(&now);
+            self.stalled = self.stalled.take().filter(|at| now.since(at).is_none() && at.boot == now.boot);
+            let wanted = match &self.stalled {
+                Some(at) => Want::Wait(at.clone()),
+                None => want(self.journal.now(), &self.seen, &now),
+            };
+            let wake = match wanted {
+                Want::Do(effect) => match self.journal.ready(effect) {
+                    Some(ready) => {
+                        let shared = self.shared.clone();
+                        let durable = self.journal.now().clone();
+                        tokio::select! {
+                            event = execute(&shared, ready, &durable) => self.event(&event).await,
+                            () = stopped(&mut stop) => return,
+                        }
+                        while let Ok(request) = self.queue.try_recv() {
+                            self.request(request).await;
+                        }
+                        continue;
+                    }
+                    None => now.plus(DISK_RETRY_MS), // only the disk is in the way
+                },
+                Want::Wait(at) => at,
+                Want::Idle => now.plus(3_600_000),
+            };
+            let owed = self.journal.committed().is_none();
+            let wake = if owed && wake.since(&now).is_none_or(|ms| ms > DISK_RETRY_MS) {
+                now.plus(DISK_RETRY_MS)
+            } else {
+                wake
+            };
+            let clock = self.shared.clock.clone();
+            tokio::select! {
+                request = self.queue.recv() => match request {
+                    Some(request) => self.request(request).await,
+                    None => return,
+                },
+                _ = observed.changed() => self.look_at_self().await,
+                () = clock.sleep_until(&wake) => self.tick().await,
+                () = stopped(&mut stop) => return,
+            }
+        }
+    }
+
+    async fn tick(&mut self) {
+        if self.journal.committed().is_none()
+            && let Err(e) = self.journal.retry().await
+        {
+            tracing::error!(error = %e, "the state is still only in memory");
+        }
+        self.event(&Event::Tick).await;
+    }
+
+    async fn event(&mut self, event: &Event) {
+        let now = self.shared.clock.now();
+        let step = decide(self.journal.now(), &self.seen, event, &now, jitter());
+        self.commit(step, &now).await;
+    }
+
+    async fn commit(&mut self, step: Step, now: &Now) {
+        let before = self.journal.now().clone();
+        let (seen, commit) = self.journal.advance(&self.seen, step, now).await;
+        self.seen = seen;
+        let after = self.journal.now().clone();
+        if matches!(commit, Commit::Refused(_)) && after == before {
+            self.stalled = Some(now.plus(DISK_RETRY_MS));
+        }
+        let unstored = match &commit {
+            Commit::Refused(e) => {
+                tracing::error!(error = %e, stage = ?after.stage(), "the state could not be stored");
+                Some(e.to_string())
+            }
+            Commit::Unchanged | Commit::Stored => {
+                self.journal.committed().is_none().then(|| "not stored yet".to_owned())
+            }
+        };
+        self.tell(&before, &after, now);
+        let view = NodeView { durable: after, seen: self.seen.clone(), unstored };
+        self.shared.node.send_replace(Arc::new(view));
+    }
+
+    /// Audit, log and progress of what a step changed.
+    fn tell(&mut self, before: &Durable, after: &Durable, now: &Now) {
+        if self.log.note(before, after, &self.seen, now) {
+            self.shared.progress.send_replace(Arc::new(self.log.clone()));
+        }
+        let (was, is) = (before.stage(), after.stage());
+        if was != is {
+            let c = after.cycle.as_ref().or(before.cycle.as_ref());
+            let cycle = c.map(|c| c.plan.id.to_string());
+            let failure = c.and_then(|c| c.failure.as_ref()).map(|f| f.message.to_string());
+            tracing::info!(cycle, from = ?was, to = ?is, failure, "stage");
+            self.shared.audit.record(&json!({
+                "at": crate::alerts::text::rfc3339(now.wall_ms), "event": "stage", "cycle": cycle,
+                "job": c.map(|c| c.plan.job_name()), "by": c.map(|c| c.plan.by.clone()),
+                "from": was, "to": is, "failure": failure,
+                "ended": if is.is_none() { after.last.clone() } else { None },
+            }));
+        }
+        for p in after.pages.iter().filter(|p| !before.pages.iter().any(|q| q.seq == p.seq)) {
+            tracing::error!(kind = p.kind.label(), message = %p.message, "page raised");
+            self.shared.audit.record(&json!({
+                "at": crate::alerts::text::rfc3339(now.wall_ms), "event": "page", "kind": p.kind.label(),
+                "severity": p.severity, "cycle": p.cycle, "message": p.message,
+            }));
+        }
+    }
+
+    fn say(&mut self, now: &Now) {
+        let text = match &self.journal.now().cycle {
+            Some(c) => super::status::waiting_for(c, &self.seen, now),
+            None => "idle".to_owned(),
+        };
+        if text != self.status {
+            (self.notify)(&text);
+            self.status = text;
+        }
+    }
+
+    async fn request(&mut self, request: Request) {
+        match request {
+            Request::Begin { kind, by, overrides, request, reply } => {
+                let answer = self.begin(kind, Asked { by, request, overrides }).await;
+                let _ = reply.send(answer);
+            }
+            Request::Rejoin { by, reason, skip_check, reply } => {
+                let answer = self.rejoin(by, reason, skip_check).await;
+                let _ = reply.send(answer);
+            }
+            Request::Hold { hold, reply } => {
+                let answer = self.hold(hold).await;
+                let _ = reply.send(answer);
+            }
+            Request::PageAccepted(seq) => self.event(&Event::PageAccepted(seq)).await,
+            Request::Fault(kind, severity, message) => self.raise(kind, severity, message).await,
+        }
+    }
+
+    async fn raise(&mut self, kind: PageKind, severity: Severity, message: Arc<str>) {
+        let now = self.shared.clock.now();
+        let mut durable = self.journal.now().clone();
+        let page = page::about_cycle(&durable, kind, severity, message, &now);
+        page::raise(&mut durable, page);
+        let step = Step { durable, seen: self.seen.clone() };
+        self.commit(step, &now).await;
+    }
+
+    async fn begin(&mut self, kind: Kind, asked: Asked) -> RunReply {
+        let parts = self.shared.parts();
+        let names = |cycle: String| (cycle, parts.config.node.name.to_string(), parts.config.fleet.to_string());
+        if let Some(c) = &self.journal.now().cycle {
+            let same = matches!((&c.plan.kind, &kind), (Kind::Patch(a), Kind::Patch(b)) if a.same_as(b));
+            let again = !asked.request.is_empty() && c.plan.request == asked.request;
+            if again || (same && c.failure.is_none()) {
+                let (cycle, node, fleet) = names(c.plan.id.to_string());
+                return RunReply::Attached { cycle, node, fleet };
+            }
+            let message =
+                format!("busy with cycle {} (job {}, stage {})", c.plan.id, c.plan.job_name(), c.stage.name());
+            return refused(Exit::Busy, message, None, Some("backstop wait".to_owned()));
+        }
+        if let Some(last) = &self.journal.now().last
+            && !asked.request.is_empty()
+            && last.request == asked.request
+        {
+            // The answer was lost, and the cycle is over: its verdict is what was asked for.
+            let (cycle, node, fleet) = names(last.cycle.to_string());
+            return RunReply::Attached { cycle, node, fleet };
+        }
+        if let Some(why) = &self.quarantine {
+            return refused(Exit::StateUnreadable, why.clone(), None, Some("backstop explain".to_owned()));
+        }
+        if self.journal.committed().is_none() && self.journal.retry().await.is_err() {
+            return refused(Exit::Guard, "state-durable: the state directory cannot be written".to_owned(), None, None);
+        }
+        let (verdicts, record) = self.guards(&parts, &kind, &asked.overrides).await;
+        if let Some(v) = verdicts.first_refusal() {
+            let next = next_for(v.exit, &parts, record.as_ref());
+            let message = format!("{}: {}", v.guard, v.sentence);
+            self.shared.audit.record(&json!({
+                "at": crate::alerts::text::rfc3339(self.shared.clock.now().wall_ms),
+                "event": "refused", "by": asked.by, "guard": v.guard, "message": v.sentence,
+            }));
+            return refused(v.exit, message, Some(verdicts.clone()), next);
+        }
+        let plan = match facts::plan(&self.shared, &parts, kind, asked).await {
+            Ok(plan) => plan,
+            Err(f) => return refused(Exit::Unreachable, f.to_string(), Some(verdicts), None),
+        };
+        let id = plan.id.to_string();
+        self.event(&Event::Start(Arc::new(plan))).await;
+        if self.journal.now().cycle.is_none() {
+            return refused(Exit::Guard, "state-durable: the state directory cannot be written".to_owned(), None, None);
+        }
+        let (cycle, node, fleet) = names(id);
+        RunReply::Started { cycle, node, fleet }
+    }
+
+    /// The verdicts, and the record that they were read from.
+    async fn guards(
+        &self,
+        parts: &Arc<Parts<W>>,
+        kind: &Kind,
+        overrides: &[(Arc<str>, Arc<str>)],
+    ) -> (Verdicts, Option<Record>) {
+        let facts = facts::gather(&self.shared, parts, None).await;
+        let mut verdicts = guard::evaluate(&facts, &parts.rules(), overrides);
+        match kind {
+            Kind::Patch(_) => {}
+            Kind::Hold(_) => verdicts.0.retain(|v| facts::of_hold(v.guard)),
+            Kind::Return | Kind::Recovery => verdicts.0.clear(),
+        }
+        (verdicts, facts.record.ok())
+    }
+
+    async fn rejoin(&mut self, by: Arc<str>, reason: Arc<str>, skip_check: bool) -> Result<String, (Exit, String)> {
+        if let Some(c) = &self.journal.now().cycle {
+            let (id, stage) = (c.plan.id.clone(), c.stage.name());
+            if stage == StageName::Release {
+                return Ok(format!("cycle {id} is over but for its slot; the node is back"));
+            }
+            self.event(&Event::Rejoin { by, reason, skip_check }).await;
+            return Ok(format!("cycle {id} (was in {stage}) is on its way back"));
+        }
+        let own = self.shared.observed.borrow().own.clone();
+        if !own.is_empty() && own.iter().all(|o| *o == Own::InService) {
+            return Ok("this node is in service; nothing to do".to_owned());
+        }
+        match self.begin(Kind::Return, Asked { by: by.clone(), ..Asked::default() }).await {
+            RunReply::Started { cycle, .. } | RunReply::Attached { cycle, .. } => {
+                if skip_check {
+                    self.event(&Event::Rejoin { by, reason, skip_check }).await;
+                }
+                Ok(format!("on its way back, cycle {cycle}"))
+            }
+            RunReply::Refused { message, exit, .. } => Err((Exit::from_code(exit).unwrap_or(Exit::Guard), message)),
+        }
+    }
+
+    async fn hold(&mut self, hold: Hold) -> Result<String, (Exit, String)> {
+        let Some(c) = &self.journal.now().cycle else {
+            let by = hold.order.by.clone();
+            return match self.begin(Kind::Hold(hold), Asked { by, ..Asked::default() }).await {
+                RunReply::Started { cycle, .. } | RunReply::Attached { cycle, .. } => {
+                    Ok(format!("leaving for the hold, cycle {cycle}; follow it with: backstop wait"))
+                }
+                RunReply::Refused { message, exit, .. } => Err((Exit::from_code(exit).unwrap_or(Exit::Guard), message)),
+            };
+        };
+        let stage = c.stage.name();
+        if !matches!(stage, StageName::Check | StageName::Register) {
+            let message = format!("cycle {} is in {stage}: backstop rejoin first, or wait until it is over", c.plan.id);
+            return Err((Exit::Busy, message));
+        }
+        self.event(&Event::Hold(hold)).await;
+        if !self.hold_pending() {
+            return Err((Exit::Busy, "the node is on its way into service: hold it once it is there".to_owned()));
+        }
+        // The read and the write that turn it into a hold are the next things that the state wants.
+        for _ in 0..HOLD_TRIES {
+            let now = self.shared.clock.now();
+            match want(self.journal.now(), &self.seen, &now) {
+                Want::Do(effect) if self.hold_pending() => {
+                    let Some(ready) = self.journal.ready(effect) else { break };
+                    let durable = self.journal.now().clone();
+                    let event = execute(&self.shared, ready, &durable).await;
+                    self.event(&event).await;
+                }
+                Want::Wait(at) if self.hold_pending() => {
+                    self.shared.clock.sleep_until(&at).await;
+                    self.event(&Event::Tick).await;
+                }
+                Want::Do(_) | Want::Wait(_) | Want::Idle => break,
+            }
+        }
+        if matches!(self.journal.now().cycle.as_ref().map(|c| &c.stage), Some(Stage::Held { .. })) {
+            Ok("held".to_owned())
+        } else {
+            let why =
+                "the hold did not come about (the record did not acknowledge it, or the node is registered already)";
+            Err((Exit::Unreachable, format!("{why}; the node goes on home")))
+        }
+    }
+
+    fn hold_pending(&self) -> bool {
+        self.journal.now().cycle.as_ref().is_some_and(|c| c.hold.is_some())
+    }
+
+    /// Reconcile's look at the own node, after each look of the observer.
+    async fn look_at_self(&mut self) {
+        let parts = self.shared.parts();
+        let seen = self.shared.observed.borrow().clone();
+        let now = self.shared.clock.now();
+        if !parts.acts() || parts.host.shutting_down() || seen.faults.contains_key("load balancer") {
+            return;
+        }
+        let record = seen.record.as_ref().filter(|_| !seen.faults.contains_key("fleet record")).map(|(r, _)| r);
+        let me = self.shared.instance();
+        let off = self.healing_is_off(record, &now);
+        // The core takes the record's word for it; whether its time is over is counted here.
+        let timed = record.map(|r| Record { hold_all: r.hold_all.clone().filter(|_| off), ..r.clone() });
+        match heal(self.journal.now(), &seen.own, timed.as_ref(), &me, &parts.rules()) {
+            None => self.out = None,
+            Some(Heal::Register(group)) => {
+                let after = parts.config.reconcile.self_heal_after_ms;
+                let since = self.out.get_or_insert_with(|| Dwell::start(&now, after)).clone();
+                if since.over(&now) {
+                    self.heal_registration(&parts, group).await;
+                }
+            }
+            Some(Heal::FreeSlot(cycle)) => {
+                let op = Op::Free { instance: me, cycle, latch: None, finished: None };
+                self.heal_record(&parts, &op).await;
+            }
+            Some(Heal::EndHold) => self.heal_record(&parts, &Op::EndHold { instance: me }).await,
+        }
+    }
+
+    /// `hold --all`, for its stated time: counted here from this agent's own first sight of it.
+    fn healing_is_off(&mut self, record: Option<&Record>, now: &Now) -> bool {
+        let Some(hold) = record.and_then(|r| r.hold_all.as_ref()) else {
+            self.hold_all = None;
+            return false;
+        };
+        let seen = self.hold_all.take().filter(|(order, _)| *order == hold.order);
+        let (order, until) =
+            seen.unwrap_or_else(|| (hold.order.clone(), Dwell::start(now, hold.for_s.saturating_mul(1_000))));
+        let over = until.over(now);
+        self.hold_all = Some((order, until));
+        !over
+    }
+
+    async fn heal_registration(&mut self, parts: &Parts<W>, group: usize) {
+        let Ok(own) = self.shared.own_targets(parts, u64::MAX).await else { return };
+        let Some(t) = own.get(group) else { return };
+        if let Err(fault) = parts.check.check(&parts.config.check_settings()).await {
+            tracing::warn!(%fault, target = %t.target, "out of service, and the node check does not pass");
+            return;
+        }
+        tracing::warn!(target = %t.target, "not registered and no cycle explains it: registering");
+        let result = parts.balancer.register(&t.target).await;
+        let at = crate::alerts::text::rfc3339(self.shared.clock.now().wall_ms);
+        let outcome = result.as_ref().err().map(ToString::to_string);
+        self.shared
+            .audit
+            .record(&json!({"at": at, "event": "self-heal", "target": t.target.to_string(), "fault": outcome}));
+    }
+
+    /// Frees what this node does not remember; only while its state is on the disk.
+    async fn heal_record(&mut self, parts: &Parts<W>, op: &Op) {
+        if self.journal.committed().is_none() {
+            return;
+        }
+        let outcome = parts.fleet.change(op, &parts.rules(), nonce).await;
+        match outcome {
+            Outcome::Acked(_) => tracing::info!(?op, "an entry of this instance that no cycle explains was removed"),
+            Outcome::Refused(_) | Outcome::Unanswered(_) => {
+                tracing::warn!(?outcome, "an entry of this instance could not be removed");
+            }
+        }
+    }
+}
+
+async fn stopped(stop: &mut tokio::sync::watch::Receiver<bool>) {
+    // A closed channel means that whoever could stop us is gone: then it is over, too.
+    drop(stop.wait_for(|s| *s).await);
+}
+
+fn refused(exit: Exit, message: String, verdicts: Option<Verdicts>, next: Option<String>) -> RunReply {
+    RunReply::Refused { exit: exit.code(), message, verdicts, next }
+}
+
+/// The exact next command for a refusal; `record` is the one that refused.
+pub fn next_for<W: World>(exit: Exit, parts: &Parts<W>, record: Option<&Record>) -> Option<String> {
+    let node = &parts.config.node.name;
+    let open = || record.and_then(|r| r.open_latches().next());
+    match exit {
+        Exit::Paused if parts.problem.is_some() => Some("backstop config check".to_owned()),
+        Exit::Latched => Some(match open() {
+            Some((id, l)) => format!("backstop explain {}; then backstop latch clear {id} --reason \"...\"", l.node),
+            None => "backstop latch list".to_owned(),
+        }),
+        Exit::SlotHeld | Exit::PeersNotSettled | Exit::BelowMinimum => Some("backstop status".to_owned()),
+        Exit::Paused => Some("backstop unpause --reason \"...\"   (or: backstop rejoin)".to_owned()),
+        Exit::Done => None,
+        Exit::Internal
+        | Exit::Usage
+        | Exit::Unreachable
+        | Exit::Rate
+        | Exit::NoAgent
+        | Exit::Guard
+        | Exit::Busy
+        | Exit::FailedBack
+        | Exit::FailedOut
+        | Exit::NotRebooted
+        | Exit::EndedEarly
+        | Exit::StateUnreadable
+        | Exit::ContactLost => Some(format!("backstop explain {node}")),
+    }
+}

@@ -1,0 +1,149 @@
+//! What every verb has: the agent's socket, a clock, and somewhere to print.
+
+use super::SOCKET;
+use super::out::Out;
+use super::text::labelled;
+use crate::clock::{Clock, Scale, SystemClock};
+use crate::config::{self, Config};
+use crate::control::ask::{Ask, Trouble};
+use crate::control::client::{Client, ClientError};
+use crate::control::protocol::{ApiError, Done, VERSION};
+use crate::core::error::Jitter;
+use crate::core::exit::Exit;
+use crate::core::time::BootId;
+use serde::Serialize;
+use std::path::{Path, PathBuf};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+/// Handed to every verb that asks the agent.
+pub(super) struct Ctx<'a> {
+    pub(super) client: Client,
+    pub(super) clock: SystemClock,
+    pub(super) out: &'a mut Out,
+    /// The config, where it can be read and used; a verb that asks the agent does not need it.
+    pub(super) config: Option<Config>,
+}
+
+/// This host's name, for `{hostname}` in the config.
+pub(super) fn hostname() -> String {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    name.trim().to_owned()
+}
+
+impl<'a> Ctx<'a> {
+    pub(super) fn new(socket: Option<PathBuf>, config: &Path, out: &'a mut Out) -> Ctx<'a> {
+        let config = config::load(config, &hostname()).ok().map(|(config, _)| config);
+        let of_config = || config.as_ref().map(|c| c.paths.socket.clone());
+        let socket = socket.or_else(of_config).unwrap_or_else(|| SOCKET.into());
+        // Without a boot id only stored times would be in doubt, and the CLI stores none.
+        let clock = SystemClock::new().unwrap_or_else(|_| SystemClock::with_boot(BootId("unknown".into())));
+        let clock = match config.as_ref().map(|c| &c.rehearsal) {
+            Some(r) if r.time_scale > 1 => {
+                clock.scaled(Scale { factor: r.time_scale, epoch_wall_ms: r.time_epoch_ms.unwrap_or_default() })
+            }
+            _ => clock,
+        };
+        Ctx { client: Client::new(socket), clock, out, config }
+    }
+
+    /// The agent's own checks, before it is asked: the same words, and nothing has left this process.
+    pub(super) fn checked(&mut self, ask: &Ask, json: bool) -> Result<(), Exit> {
+        ask.check().map_err(|trouble| self.wrong(trouble, json))
+    }
+
+    /// The command line says something that cannot be.
+    pub(super) fn wrong(&mut self, (error, expected): Trouble, json: bool) -> Exit {
+        let next = "backstop --help".to_owned();
+        let exit = Exit::Usage;
+        self.error(&ApiError { v: VERSION, error, expected, next, exit: exit.code() }, json);
+        exit
+    }
+
+    /// There is no answer.
+    pub(super) fn no_answer(&mut self, e: &ClientError, changes: bool, json: bool) -> Exit {
+        let exit = e.exit(changes);
+        let fate = if exit == Exit::ContactLost { "; it may have been done: look at backstop status" } else { "" };
+        let (error, expected) = match e {
+            ClientError::Refused { error, .. } => (error.error.clone(), error.expected.clone()),
+            ClientError::NoAgent { .. }
+            | ClientError::NoPermission { .. }
+            | ClientError::Lost { .. }
+            | ClientError::Strange { .. } => (format!("{e}{fate}"), String::new()),
+        };
+        self.error(&ApiError { v: VERSION, error, expected, next: e.next(), exit: exit.code() }, json);
+        exit
+    }
+
+    fn error(&mut self, e: &ApiError, json: bool) {
+        if json {
+            return self.out.json(e);
+        }
+        self.out.complain(format!("backstop: {} (exit {})", e.error, e.exit));
+        if !e.expected.is_empty() {
+            self.out.complain(labelled("Expected", &e.expected));
+        }
+        self.out.complain(labelled("Next", &e.next));
+    }
+
+    /// An object for `--json`, lines otherwise.
+    pub(super) fn show<T: Serialize>(&mut self, json: bool, value: &T, lines: impl FnOnce(&T) -> Vec<String>) {
+        if json {
+            self.out.json(value);
+        } else {
+            let lines = lines(value);
+            self.out.line(lines.join("\n"));
+        }
+    }
+
+    /// The answer of a verb that changes something.
+    pub(super) fn done(&mut self, answer: Result<Done, ClientError>, json: bool) -> Exit {
+        let done = match answer {
+            Ok(done) => done,
+            Err(e) => return self.no_answer(&e, true, json),
+        };
+        self.show(json, &done, |d| {
+            let mut lines = match d.exit {
+                0 => vec![d.message.clone()],
+                exit => vec![format!("NOT DONE (exit {exit}): {}", d.message)],
+            };
+            lines.extend(d.next.iter().map(|next| labelled("Next", next)));
+            lines
+        });
+        Exit::from_code(done.exit).unwrap_or(Exit::Internal)
+    }
+}
+
+/// Ctrl-C, or being told to end: both detach.
+pub(super) struct Interrupts {
+    int: Signal,
+    term: Signal,
+}
+
+impl Interrupts {
+    /// From now on neither ends the process by itself.
+    pub(super) fn listen() -> std::io::Result<Interrupts> {
+        Ok(Interrupts { int: signal(SignalKind::interrupt())?, term: signal(SignalKind::terminate())? })
+    }
+
+    /// Returns at the next one.
+    pub(super) async fn next(&mut self) {
+        tokio::select! {
+            _ = self.int.recv() => {}
+            _ = self.term.recv() => {}
+        }
+    }
+
+    /// Waits; `true` = interrupted.
+    pub(super) async fn sleep(&mut self, clock: &SystemClock, ms: u64) -> bool {
+        tokio::select! {
+            () = self.next() => true,
+            () = clock.sleep_ms(ms) => false,
+        }
+    }
+}
+
+/// Spreads callers that were all started at the same moment.
+pub(super) fn jitter() -> Jitter {
+    let random = uuid::Uuid::new_v4().as_u128().checked_rem(1_001).unwrap_or(0);
+    Jitter(u16::try_from(random).unwrap_or(0))
+}

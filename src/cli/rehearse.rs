@@ -1,0 +1,154 @@
+//! `backstop rehearse` and its hidden part, the client node.
+
+use super::context::Interrupts;
+use super::out::Out;
+use crate::core::exit::Exit;
+use crate::rehearse::live::Audience;
+use crate::rehearse::scenario::{self, Options, Scenario};
+use anyhow::Context as _;
+use std::path::{Path, PathBuf};
+
+/// What to play.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum Name {
+    /// Patch the three nodes, asked for at the same moment
+    PatchAll,
+    /// The same, while each node fails in a way nobody was told about after its restart
+    Incident,
+    /// Kill the agent at a random moment of every cycle
+    Crash,
+}
+
+/// A whole fleet on this machine: real agents and nodes as processes, a load balancer with traffic, compressed time.
+/// Exit code 0 = the scenario's promises held, 1 = one was broken.
+#[derive(clap::Args, Debug)]
+pub(super) struct Args {
+    /// What to play
+    #[arg(value_enum, default_value_t = Name::PatchAll)]
+    scenario: Name,
+    /// incident: the first node's fault outlasts the check's deadline
+    #[arg(long)]
+    stuck: bool,
+    /// incident: the automation of the incident instead of backstop
+    #[arg(long)]
+    without_backstop: bool,
+    /// crash: so many cycles
+    #[arg(long, value_name = "N", default_value_t = 6)]
+    cycles: u32,
+    /// Plays the same faults and kills again [default: a new one, printed]
+    #[arg(long, value_name = "S")]
+    seed: Option<u64>,
+    /// Seconds of the rehearsal in a real one
+    #[arg(long, value_name = "N", default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..=120))]
+    scale: u32,
+    /// One object on stdout instead of the story
+    #[arg(long)]
+    json: bool,
+    /// Draw nodes in service and failed requests over time
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
+    /// Keep configs, states and logs in this new directory
+    #[arg(long, value_name = "DIR")]
+    keep: Option<PathBuf>,
+}
+
+/// Where the rehearsal is watched.
+struct Stage<'a> {
+    out: &'a mut Out,
+    terminal: bool,
+    quiet: bool,
+}
+
+impl Audience for Stage<'_> {
+    fn wants_screens(&self) -> bool {
+        self.terminal && !self.quiet
+    }
+
+    fn screen(&mut self, text: &str) {
+        self.out.clear();
+        self.out.line(text);
+    }
+
+    fn line(&mut self, text: &str) {
+        if !self.quiet && !self.terminal {
+            self.out.line(text);
+        }
+    }
+}
+
+/// Plays, tells, and says whether the promises held.
+///
+/// # Errors
+/// A fault of the rehearsal itself.
+pub(super) fn run(args: &Args, out: &mut Out) -> anyhow::Result<Exit> {
+    let scenario = match args.scenario {
+        Name::PatchAll => Scenario::PatchAll,
+        Name::Incident => Scenario::Incident { stuck: args.stuck },
+        Name::Crash => Scenario::Crash { cycles: args.cycles },
+    };
+    if (args.stuck || args.without_backstop) && !matches!(args.scenario, Name::Incident) {
+        out.complain("--stuck and --without-backstop belong to: backstop rehearse incident");
+        return Ok(Exit::Usage);
+    }
+    // By way of its real path: a relative one means something else to the processes that are started.
+    let program = std::env::current_exe().context("where this program is")?;
+    let options = Options {
+        program,
+        scenario,
+        without_backstop: args.without_backstop,
+        seed: args.seed.unwrap_or_else(scenario::new_seed),
+        scale: args.scale,
+        keep: args.keep.clone(),
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let played = runtime.block_on(async {
+        let mut interrupts = Interrupts::listen().context("cannot listen for Ctrl-C")?;
+        let mut stage = Stage { terminal: out.terminal(), quiet: args.json, out };
+        tokio::select! {
+            report = scenario::play(&options, &mut stage) => report.map(Some),
+            // Whatever was started ends with the play.
+            () = interrupts.next() => Ok(None),
+        }
+    })?;
+    let Some(report) = played else {
+        out.complain("interrupted: everything that was started is ended");
+        return Ok(Exit::Internal);
+    };
+    if let Some(file) = &args.svg {
+        draw(file, &report.timeline.to_svg())?;
+    }
+    if args.json {
+        out.json(&report.to_json());
+    } else {
+        out.line(report.to_text());
+        if let Some(file) = &args.svg {
+            out.line(format!("Picture in {}", file.display()));
+        }
+    }
+    Ok(if report.kept() { Exit::Done } else { Exit::Internal })
+}
+
+fn draw(file: &Path, picture: &str) -> anyhow::Result<()> {
+    use std::io::Write as _;
+    let written = std::fs::File::create(file).and_then(|mut f| f.write_all(picture.as_bytes()));
+    written.with_context(|| format!("cannot write {}", file.display()))
+}
+
+/// Arguments of the client node, read by the node itself.
+#[derive(clap::Args, Debug)]
+pub(super) struct NodeArgs {
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    args: Vec<String>,
+}
+
+/// A client node of a rehearsal, as a process of its own.
+///
+/// # Errors
+/// Wrong arguments, or the system refuses.
+pub(super) fn node(args: &NodeArgs) -> anyhow::Result<Exit> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(crate::rehearse::node::run_node_args(args.args.clone()))?;
+    // What reads stdin is a thread of its own and ends with the process.
+    runtime.shutdown_background();
+    Ok(Exit::Done)
+}

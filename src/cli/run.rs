@@ -1,0 +1,272 @@
+//! `backstop run`: ask for a cycle, follow it, and exit with its verdict.
+
+use super::begin::{Begun, Started, begin};
+use super::check;
+use super::context::{Ctx, Interrupts, jitter};
+use super::follow::{CONTACT_MS, Follow, Steps, Until, follow};
+use super::queue::{self, Queue};
+use super::text::{labelled, parse_span, span, with_tail};
+use crate::clock::Clock;
+use crate::control::ask::Ask;
+use crate::control::client::ClientError;
+use crate::control::protocol::{RunRequest, RunResult, VERSION};
+use crate::core::cycle::Ended;
+use crate::core::exit::Exit;
+use crate::core::job::RebootPolicy;
+use anyhow::Context;
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::process::Stdio;
+
+/// `backstop run [OPTIONS] -- COMMAND…`
+#[derive(clap::Args, Debug)]
+pub(super) struct Args {
+    /// Queue for so long (4h, 90m) where others are out, instead of being refused
+    #[arg(long, value_name = "TIME", value_parser = parse_span)]
+    wait: Option<u64>,
+    /// First run CMD with sh, as you: 0 = go on, 1 = nothing to do (exit 0), else exit 17
+    #[arg(long, value_name = "CMD")]
+    only_if: Option<String>,
+    /// Return as soon as the slot is acknowledged; `backstop wait` has the verdict
+    #[arg(long)]
+    detach: bool,
+    /// Restart the machine after a good job
+    #[arg(long, value_name = "WHEN", value_enum, default_value_t = Reboot::WhenNeeded)]
+    reboot: Reboot,
+    /// What to call the job [default: the program's name]
+    #[arg(long)]
+    name: Option<String>,
+    /// Go against this guard, for this run only (admin; see backstop check -v)
+    #[arg(long = "override", value_name = "GUARD", requires = "reason")]
+    overrides: Vec<String>,
+    /// Why; goes on the record and into the page
+    #[arg(long, value_name = "TEXT")]
+    reason: Option<String>,
+    /// One object at the end on stdout; progress goes to stderr
+    #[arg(long)]
+    json: bool,
+    /// Program and arguments, as the job's own process; no shell
+    #[arg(last = true, required = true, value_name = "CMD")]
+    command: Vec<String>,
+}
+
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum Reboot {
+    Never,
+    WhenNeeded,
+    Always,
+}
+
+impl Args {
+    fn request(&self) -> RunRequest {
+        let program = self.command.first().map(Path::new).and_then(Path::file_name);
+        let program = program.map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        RunRequest {
+            name: self.name.clone().unwrap_or(program),
+            argv: self.command.clone(),
+            reboot: match self.reboot {
+                Reboot::Never => RebootPolicy::Never,
+                Reboot::WhenNeeded => RebootPolicy::WhenNeeded,
+                Reboot::Always => RebootPolicy::Always,
+            },
+            overrides: self.overrides.clone(),
+            reason: self.reason.clone(),
+            request_id: request_id(),
+        }
+    }
+}
+
+/// A result without anything in it yet.
+pub(super) fn result(exit: Exit, message: impl Into<String>) -> RunResult {
+    RunResult {
+        v: VERSION,
+        node: None,
+        fleet: None,
+        cycle: None,
+        attached: false,
+        changed: None,
+        exit: exit.code(),
+        message: message.into(),
+        ended: None,
+        verdicts: None,
+        next: None,
+    }
+}
+
+/// Asks, follows, tells.
+///
+/// # Errors
+/// Faults of this process: no signals, no shell.
+pub(super) async fn run(ctx: &mut Ctx<'_>, args: &Args) -> anyhow::Result<Exit> {
+    let request = args.request();
+    if let Err((error, expected)) = Ask::Run(request.clone()).check() {
+        let wrong = result(Exit::Usage, format!("{error}; expected: {expected}"));
+        return Ok(if args.json { conclude(ctx, true, &wrong) } else { ctx.wrong((error, expected), false) });
+    }
+    if let Some(cmd) = &args.only_if
+        && let Some(over) = only_if(cmd).await?
+    {
+        return Ok(conclude(ctx, args.json, &over));
+    }
+    let mut interrupts = Interrupts::listen().context("cannot listen for Ctrl-C")?;
+    let mut steps = Steps::new(args.json);
+    let (begun, end) = match cycle(ctx, args, request, &mut steps, &mut interrupts).await {
+        Ok(Begun::Cycle((begun, end))) => (begun, end),
+        Ok(Begun::Not(over)) => return Ok(conclude(ctx, args.json, &over)),
+        Err(e) => return Ok(unanswered(ctx, &e, true, args.json)),
+    };
+    let (node, fleet, cycle) = (Some(begun.node), Some(begun.fleet), Some(begun.cycle));
+    Ok(conclude(ctx, args.json, &RunResult { node, fleet, cycle, attached: begun.attached, ..end }))
+}
+
+/// One cycle and its end. Where callers on several nodes were all let in, one of them gets the slot, and those that
+/// queue go on queueing.
+async fn cycle(
+    ctx: &mut Ctx<'_>,
+    args: &Args,
+    mut request: RunRequest,
+    steps: &mut Steps,
+    interrupts: &mut Interrupts,
+) -> Result<Begun<(Started, RunResult)>, ClientError> {
+    let queue = Queue::new(ctx.clock.now(), args.wait);
+    loop {
+        let begun = match begin(ctx, &queue, &request, steps, interrupts).await? {
+            Begun::Cycle(begun) => begun,
+            Begun::Not(over) => return Ok(Begun::Not(over)),
+        };
+        let also = if begun.attached { ", which was under way already" } else { "" };
+        let head = format!(
+            "cycle {}, {}, fleet {}{also}.  Times are UTC.  Ctrl-C detaches; stop it with: backstop rejoin",
+            begun.cycle, begun.node, begun.fleet
+        );
+        steps.say(ctx, &head);
+        let until = if args.detach { Until::PastClaim } else { Until::Ended };
+        let end = match follow(ctx, &begun.cycle, until, steps, interrupts).await {
+            Ok(end) => verdict(end, &begun.node),
+            Err(e) => RunResult { next: Some("backstop wait".to_owned()), ..result(Exit::ContactLost, e.to_string()) },
+        };
+        let left = queue.left_ms(&ctx.clock.now()).filter(|_| lost_the_claim(&end));
+        let Some(left) = left else { return Ok(Begun::Cycle((begun, end))) };
+        steps.note(ctx, "waiting", &format!("{}; for up to {}", end.message, span(left)));
+        if interrupts.sleep(&ctx.clock, queue::wait_ms(jitter()).min(left)).await {
+            return Ok(Begun::Cycle((begun, end)));
+        }
+        // The other request was carried out, and is over.
+        request.request_id = request_id();
+    }
+}
+
+/// The cycle ended in its claim, nothing has changed, and time may change the answer.
+fn lost_the_claim(end: &RunResult) -> bool {
+    let nothing = end.ended.as_ref().is_some_and(|e| e.verdict.is_none() && e.out_ms == 0 && e.latch.is_none());
+    nothing && queue::passes(end.exit, None)
+}
+
+fn request_id() -> String {
+    uuid::Uuid::now_v7().to_string()
+}
+
+/// The caller's own question, before anything is asked of the agent. `None` = go on.
+async fn only_if(cmd: &str) -> anyhow::Result<Option<RunResult>> {
+    let stdout = std::io::stderr().as_fd().try_clone_to_owned().context("cannot duplicate stderr")?;
+    let mut shell = tokio::process::Command::new("sh");
+    // What it prints is for people: stdout may be promised to --json.
+    shell.arg("-c").arg(cmd).stdin(Stdio::null()).stdout(stdout);
+    let status = shell.status().await.context("cannot run sh for --only-if")?;
+    let not = |exit, message: String| Some(RunResult { changed: Some(false), ..result(exit, message) });
+    Ok(match status.code() {
+        Some(0) => None,
+        Some(1) => not(Exit::Done, "nothing to do: --only-if ended with 1".to_owned()),
+        Some(code) => not(Exit::Guard, format!("--only-if ended with {code}: neither 0 (go on) nor 1 (nothing to do)")),
+        None => not(Exit::Guard, format!("--only-if did not end by itself: {status}")),
+    })
+}
+
+/// There is no answer: the same object as for every other end.
+pub(super) fn unanswered(ctx: &mut Ctx<'_>, e: &ClientError, changes: bool, json: bool) -> Exit {
+    if !json {
+        return ctx.no_answer(e, changes, false);
+    }
+    let exit = e.exit(changes);
+    let untouched = exit != Exit::ContactLost;
+    let over = result(exit, e.to_string());
+    conclude(ctx, true, &RunResult { changed: untouched.then_some(false), next: Some(e.next()), ..over })
+}
+
+/// What following says, as a result.
+pub(super) fn verdict(end: Follow, node: &str) -> RunResult {
+    let explain = Some(format!("backstop explain {node}"));
+    let wait = Some("backstop wait".to_owned());
+    let goes_on = |next, exit, text: &str| RunResult { next, ..result(exit, text) };
+    match end {
+        Follow::Ended(ended) => of_ended(&ended, node),
+        Follow::Late => goes_on(
+            explain,
+            Exit::FailedOut,
+            "the node is OUT of service beyond its time; the agent goes on trying, and registers it once it passes",
+        ),
+        Follow::PastClaim => {
+            goes_on(wait, Exit::Done, "the slot is acknowledged; the cycle goes on without this command")
+        }
+        Follow::TimeOver => goes_on(wait, Exit::ContactLost, "the time of this wait is over; the cycle goes on"),
+        Follow::Interrupted => goes_on(wait, Exit::ContactLost, "detached; the cycle goes on"),
+        Follow::ContactLost(e) => {
+            let text = format!("contact lost for {}; the cycle goes on when the agent does ({e})", span(CONTACT_MS));
+            goes_on(Some("systemctl status backstop".to_owned()), Exit::ContactLost, &text)
+        }
+        Follow::Unknown => goes_on(
+            Some("backstop history".to_owned()),
+            Exit::ContactLost,
+            "the agent does not know this cycle any more: its verdict is not known here",
+        ),
+    }
+}
+
+/// How a cycle ended, as a result.
+pub(super) fn of_ended(ended: &Ended, node: &str) -> RunResult {
+    let next = (ended.exit != Exit::Done).then(|| format!("backstop explain {node}"));
+    RunResult {
+        node: Some(node.to_owned()),
+        cycle: Some(ended.cycle.to_string()),
+        changed: Some(ended.verdict.is_some() || ended.out_ms > 0),
+        next,
+        ended: Some(ended.clone()),
+        ..result(ended.exit, &*ended.message)
+    }
+}
+
+/// Prints the end and gives its exit code.
+pub(super) fn conclude(ctx: &mut Ctx<'_>, json: bool, r: &RunResult) -> Exit {
+    ctx.show(json, r, lines);
+    Exit::from_code(r.exit).unwrap_or(Exit::Internal)
+}
+
+/// `DONE, back in service.  7m59s out of service                                     exit 0`
+pub(super) fn lines(r: &RunResult) -> Vec<String> {
+    let exit = Exit::from_code(r.exit).unwrap_or(Exit::Internal);
+    let word = match (&r.ended, exit) {
+        (Some(_), Exit::Done) => "DONE, back in service.",
+        (_, Exit::FailedOut) => "OUT.",
+        (Some(_), Exit::FailedBack | Exit::NotRebooted | Exit::StateUnreadable) => "FAILED, back in service.",
+        (Some(_), Exit::EndedEarly) => "ENDED EARLY, back in service.",
+        (Some(e), _) if e.out_ms > 0 => "ENDED EARLY, back in service.",
+        (None, Exit::Done) if r.changed == Some(false) => "changed: false.",
+        (None, Exit::Done) => "DETACHED.",
+        (_, Exit::ContactLost) => "NO VERDICT.",
+        (_, Exit::Internal) => "FAULT.",
+        _ => "REFUSED, nothing was changed.",
+    };
+    let text = match &r.ended {
+        Some(e) if exit == Exit::Done => format!("{word}  {} out of service", span(e.out_ms)),
+        Some(e) if e.out_ms > 0 => format!("{word}  {} out of service: {}", span(e.out_ms), r.message),
+        _ => format!("{word}  {}", r.message),
+    };
+    let mut lines = vec![with_tail(&text, &format!("exit {}", r.exit), 79)];
+    if let Some(verdicts) = &r.verdicts {
+        lines.extend(check::guard_lines(verdicts, false));
+    }
+    lines.extend(r.next.iter().map(|next| labelled("Next", next)));
+    let latch = r.ended.as_ref().and_then(|e| e.latch.as_ref());
+    lines.extend(latch.map(|latch| labelled("After", format!("backstop latch clear {latch} --reason \"...\""))));
+    lines
+}

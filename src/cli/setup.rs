@@ -1,0 +1,93 @@
+//! `backstop config`: what the file says, and what is wrong with it. Needs no agent.
+
+use super::context::hostname;
+use super::out::Out;
+use crate::config::{self, Effective, Problems, Warning};
+use crate::core::exit::Exit;
+use serde::Serialize;
+use std::path::{Path, PathBuf};
+
+/// `backstop config check|show [FILE]`
+#[derive(clap::Subcommand, Debug)]
+pub(super) enum ConfigVerb {
+    /// All problems of the file at once, each with its line and the next step
+    Check(FileArgs),
+    /// Every key with the value in force and where it comes from
+    Show(FileArgs),
+}
+
+/// Which file.
+#[derive(clap::Args, Debug)]
+pub(super) struct FileArgs {
+    /// The file [default: that of --config]
+    file: Option<PathBuf>,
+    /// One object on stdout
+    #[arg(long)]
+    json: bool,
+}
+
+/// `config check --json`
+#[derive(Serialize)]
+struct Checked<'a> {
+    v: u32,
+    ok: bool,
+    problems: &'a [config::Problem],
+    warnings: &'a [Warning],
+}
+
+/// `config show --json`
+#[derive(Serialize)]
+struct Shown<'a> {
+    v: u32,
+    keys: &'a [Effective],
+}
+
+pub(super) fn config(verb: &ConfigVerb, default: &Path, out: &mut Out) -> Exit {
+    match verb {
+        ConfigVerb::Check(args) => {
+            let file = args.file.as_deref().unwrap_or(default);
+            match config::load(file, &hostname()) {
+                Ok((config, warnings)) => {
+                    if args.json {
+                        out.json(&Checked {
+                            v: crate::control::protocol::VERSION,
+                            ok: true,
+                            problems: &[],
+                            warnings: &warnings,
+                        });
+                    } else {
+                        for warning in &warnings {
+                            out.line(warning);
+                        }
+                        out.line(format!("{}: fleet {}: this file can be used", file.display(), config.fleet));
+                    }
+                    Exit::Done
+                }
+                Err(problems) => bad(&problems, args.json, out),
+            }
+        }
+        ConfigVerb::Show(args) => match config::show(args.file.as_deref().unwrap_or(default), &hostname()) {
+            Ok(keys) => {
+                if args.json {
+                    out.json(&Shown { v: crate::control::protocol::VERSION, keys: &keys });
+                } else {
+                    for key in &keys {
+                        out.line(key);
+                    }
+                }
+                Exit::Done
+            }
+            Err(problems) => bad(&problems, args.json, out),
+        },
+    }
+}
+
+fn bad(problems: &Problems, json: bool, out: &mut Out) -> Exit {
+    if json {
+        let problems = problems.list();
+        out.json(&Checked { v: crate::control::protocol::VERSION, ok: false, problems, warnings: &[] });
+    } else {
+        out.complain(problems);
+    }
+    Exit::Usage
+}

@@ -1,0 +1,207 @@
+//! Where the control socket stands: made with its final mode, in a directory that nobody else can write to, and put in
+//! the place of an old one only by whoever is known to be the only agent.
+
+use rustix::fs::{Mode, OFlags};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use std::fs::Metadata;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+
+/// Read and write for owner and group: only they connect.
+const SOCKET_MODE: u32 = 0o660;
+/// Connections that may wait to be accepted.
+const BACKLOG: i32 = 64;
+
+/// Whether a socket that is there already may be replaced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Replace {
+    /// The caller holds the instance lock: whatever is there belongs to nobody that lives.
+    HoldsInstanceLock,
+    /// Unknown who made it: leave it.
+    Never,
+}
+
+/// Why the socket cannot be made. Each says what to do.
+#[derive(Debug, thiserror::Error)]
+pub enum BindError {
+    /// The directory is not safe.
+    #[error("the directory of the control socket, {}, {problem}", .dir.display())]
+    Directory {
+        /// Which.
+        dir: PathBuf,
+        /// What is wrong with it, and what to do.
+        problem: String,
+    },
+    /// Something is there already.
+    #[error("{}: {problem}", .path.display())]
+    Taken {
+        /// Where.
+        path: PathBuf,
+        /// What is there, and what to do.
+        problem: String,
+    },
+    /// The system says no.
+    #[error("cannot make the control socket {}: {doing}", .path.display())]
+    Io {
+        /// Where.
+        path: PathBuf,
+        /// What was tried.
+        doing: &'static str,
+        /// Why not.
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// A socket in the file system; removed again when this goes, where it is still the same one.
+#[derive(Debug)]
+pub(super) struct Place {
+    path: PathBuf,
+    /// Kept open: as long as it is, no other file gets the same number.
+    inode: OwnedFd,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let now = std::fs::symlink_metadata(&self.path);
+        let own = rustix::fs::fstat(&self.inode);
+        let same = now.is_ok_and(|now| own.is_ok_and(|own| (now.dev(), now.ino()) == (own.st_dev, own.st_ino)));
+        if same {
+            // Nothing depends on it: the next agent replaces a stale one.
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// Makes the socket and listens.
+pub(super) fn bind(
+    path: &Path,
+    gid: Option<u32>,
+    replace: Replace,
+) -> Result<(std::os::unix::net::UnixListener, Place), BindError> {
+    let io = |doing| move |source: io::Error| BindError::Io { path: path.to_owned(), doing, source };
+    directory(path.parent().unwrap_or(Path::new("/")))?;
+    make_room(path, replace)?;
+    let listener = listen(path).map_err(|e| io("bind and listen (a path may have 107 bytes)")(e.into()))?;
+    if let Some(gid) = gid
+        && let Err(error) = std::os::unix::fs::chown(path, None, Some(gid))
+    {
+        // Fewer can connect then, which is no reason to be without an agent.
+        tracing::warn!(%error, gid, path = %path.display(), "control socket: cannot give it to the group of readers");
+    }
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(SOCKET_MODE)).map_err(io("set its mode"))?;
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let inode = rustix::fs::open(path, flags, Mode::empty()).map_err(|e| io("look at it")(e.into()))?;
+    Ok((listener, Place { path: path.to_owned(), inode }))
+}
+
+fn listen(path: &Path) -> rustix::io::Result<std::os::unix::net::UnixListener> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    // The mode of a socket not yet bound is the one it is made with (less the umask): it is never open to others.
+    rustix::fs::fchmod(&socket, Mode::from_raw_mode(SOCKET_MODE))?;
+    rustix::net::bind(&socket, &SocketAddrUnix::new(path)?)?;
+    rustix::net::listen(&socket, BACKLOG)?;
+    Ok(socket.into())
+}
+
+/// Whoever can write to the directory can put a socket of their own there, and be told "yes" in our place.
+fn directory(dir: &Path) -> Result<(), BindError> {
+    let wrong = |problem: String| BindError::Directory { dir: dir.to_owned(), problem };
+    if let Err(e) = std::fs::DirBuilder::new().mode(0o755).create(dir)
+        && e.kind() != io::ErrorKind::AlreadyExists
+    {
+        return Err(wrong(format!("cannot be made ({e}): make it, or set paths.runtime_dir")));
+    }
+    let meta = std::fs::metadata(dir).map_err(|e| wrong(format!("cannot be looked at: {e}")))?;
+    let me = rustix::process::geteuid().as_raw();
+    if !meta.is_dir() {
+        Err(wrong("is no directory: set paths.runtime_dir".to_owned()))
+    } else if meta.uid() != 0 && meta.uid() != me {
+        Err(wrong(format!("belongs to user {}: chown it to the agent's user", meta.uid())))
+    } else if meta.mode() & 0o022 != 0 {
+        Err(wrong(format!("can be written to by others (mode {:o}): chmod go-w", meta.mode() & 0o7777)))
+    } else {
+        Ok(())
+    }
+}
+
+fn make_room(path: &Path, replace: Replace) -> Result<(), BindError> {
+    let taken = |problem: String| Err(BindError::Taken { path: path.to_owned(), problem });
+    let found: Metadata = match std::fs::symlink_metadata(path) {
+        Ok(meta) => meta,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(e) => return taken(format!("cannot be looked at: {e}")),
+    };
+    if !found.file_type().is_socket() {
+        return taken("is there and is no socket: remove it, or set paths.socket".to_owned());
+    }
+    match replace {
+        Replace::HoldsInstanceLock => std::fs::remove_file(path).or_else(|e| taken(format!("cannot be removed: {e}"))),
+        Replace::Never if UnixStream::connect(path).is_ok() => taken("another agent answers there".to_owned()),
+        Replace::Never => taken("an old socket is there; only an agent with the instance lock removes it".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn says<T: std::fmt::Debug>(result: Result<T, BindError>) -> String {
+        result.expect_err("refused").to_string()
+    }
+
+    fn safe() -> tempfile::TempDir {
+        tempfile::Builder::new().permissions(std::fs::Permissions::from_mode(0o755)).tempdir().unwrap()
+    }
+
+    #[test]
+    fn the_socket_is_for_owner_and_group_and_goes_with_its_owner() {
+        let dir = safe();
+        let path = dir.path().join("run/agent.sock");
+        let (_listener, place) = bind(&path, None, Replace::Never).unwrap();
+        assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o7777, SOCKET_MODE);
+        drop(place);
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn an_old_socket_goes_only_for_the_holder_of_the_lock_and_a_new_one_is_not_removed_by_the_old_owner() {
+        let dir = safe();
+        let path = dir.path().join("agent.sock");
+        let (listener, old) = bind(&path, None, Replace::Never).unwrap();
+        assert!(says(bind(&path, None, Replace::Never)).contains("another agent answers"));
+        drop(listener);
+        assert!(says(bind(&path, None, Replace::Never)).contains("old socket"));
+        let (_listener, new) = bind(&path, None, Replace::HoldsInstanceLock).unwrap();
+        drop(old);
+        assert!(path.exists(), "the old owner left the new socket alone");
+        drop(new);
+    }
+
+    #[test]
+    fn what_is_no_socket_is_never_removed() {
+        let dir = safe();
+        let path = dir.path().join("agent.sock");
+        std::fs::File::create(&path).unwrap();
+        assert!(says(bind(&path, None, Replace::HoldsInstanceLock)).contains("no socket"));
+        assert!(path.exists());
+    }
+
+    #[test]
+    fn a_directory_that_others_can_write_to_is_refused() {
+        let dir = safe();
+        std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o775)).unwrap();
+        assert!(says(bind(&dir.path().join("s"), None, Replace::Never)).contains("written to by others (mode 775)"));
+    }
+
+    #[test]
+    fn a_path_that_is_too_long_says_so() {
+        let dir = safe();
+        let path = dir.path().join("x".repeat(120));
+        assert!(says(bind(&path, None, Replace::Never)).contains("107 bytes"));
+    }
+}

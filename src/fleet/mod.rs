@@ -1,0 +1,6 @@
+//! The fleet record and the member documents: stores behind one port, and the one way to change them.
+
+mod change;
+pub mod file;
+
+pub use change::{Fleet, Outcome};

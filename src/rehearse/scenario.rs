@@ -1,0 +1,203 @@
+//! Scenarios: what is played on a rehearsed fleet, and what it promises.
+
+mod crash;
+mod patch;
+mod random;
+mod report;
+pub mod watch;
+mod without;
+
+#[cfg(test)]
+pub(crate) use patch::EXOTIC;
+pub use report::{Kill, Promise, Report, Run};
+
+use super::fleet::{Fleet, FleetOptions};
+use super::live::{Audience, Live};
+use super::pace;
+use super::receiver::Received;
+use super::traffic::Totals;
+use random::Random;
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use watch::{Watch, WatchControl};
+
+/// Requests per real second.
+const RATE_PER_S: u32 = 100;
+/// Width of a slice of requests, simulated.
+const SLICE_MS: u64 = 5_000;
+/// Traffic before and after what is played, simulated.
+const AROUND_MS: u64 = 30_000;
+/// Nodes of the fleet.
+const NODES: usize = 3;
+/// Never fewer than so many of them may be in service.
+const MINIMUM: usize = 2;
+
+/// What is played.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scenario {
+    /// Three nodes are patched, asked for at the same moment.
+    PatchAll,
+    /// The same, while connections to each restarted node fail in a way that nobody was told about.
+    Incident {
+        /// On the first node it outlasts the check's deadline.
+        stuck: bool,
+    },
+    /// The agent is killed at a random moment of each cycle.
+    Crash {
+        /// So many.
+        cycles: u32,
+    },
+}
+
+/// How it is played.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The `backstop` program.
+    pub program: PathBuf,
+    /// What.
+    pub scenario: Scenario,
+    /// With the automation of the incident instead.
+    pub without_backstop: bool,
+    /// Decides on faults and kills.
+    pub seed: u64,
+    /// Simulated seconds in a real one.
+    pub scale: u32,
+    /// Where configs, states and logs are kept.
+    pub keep: Option<PathBuf>,
+}
+
+impl Options {
+    /// As the command line says it.
+    pub fn name(&self) -> String {
+        let name = match self.scenario {
+            Scenario::PatchAll => "patch-all",
+            Scenario::Incident { stuck: false } => "incident",
+            Scenario::Incident { stuck: true } => "incident --stuck",
+            Scenario::Crash { .. } => "crash",
+        };
+        if self.without_backstop { format!("{name} --without-backstop") } else { name.to_owned() }
+    }
+}
+
+/// A seed that was not there before; small, so that it can be typed.
+pub fn new_seed() -> u64 {
+    let (high, _) = uuid::Uuid::new_v4().as_u64_pair();
+    high >> 44
+}
+
+/// What a scenario leaves to tell.
+#[derive(Debug, Default)]
+struct Played {
+    runs: Vec<Run>,
+    kills: Vec<Kill>,
+    /// Pages that belong to the story.
+    pages: Option<usize>,
+    /// About the scenario itself; the common ones are added.
+    promises: Vec<Promise>,
+    notes: Vec<String>,
+}
+
+/// What a scenario works with.
+struct Play<'a> {
+    options: &'a Options,
+    fleet: &'a Fleet,
+    watch: WatchControl,
+    random: Random,
+}
+
+/// Plays it.
+///
+/// # Errors
+/// The world cannot be set up, or something in it takes impossibly long. A broken promise is no error.
+pub async fn play(options: &Options, audience: &mut dyn Audience) -> anyhow::Result<Report> {
+    let begun = pace::now();
+    let mut fleet = Fleet::start(fleet_options(options)).await?;
+    let traffic = fleet.start_traffic(RATE_PER_S, SLICE_MS);
+    let title = format!("backstop rehearse {} (seed {})", options.name(), options.seed);
+    let watch = Watch::start(&fleet, &title, MINIMUM);
+    let live = Live { title: title.clone(), fleet: &fleet, traffic, watch: watch.control() };
+    let played = live
+        .during(audience, async {
+            pace::sleep(fleet.origin().real(AROUND_MS)).await;
+            let random = Random::new(options.seed);
+            let mut play = Play { options, fleet: &fleet, watch: watch.control(), random };
+            let played = match options.scenario {
+                _ if options.without_backstop => without::play(&mut play).await,
+                Scenario::PatchAll => patch::play(&mut play, None).await,
+                Scenario::Incident { stuck } => patch::play(&mut play, Some(stuck)).await,
+                Scenario::Crash { cycles } => crash::play(&mut play, cycles).await,
+            };
+            pace::sleep(fleet.origin().real(AROUND_MS)).await;
+            watch.settle().await;
+            played
+        })
+        .await?;
+    let totals = fleet.stop_traffic().await.unwrap_or_default();
+    let mut report = Report {
+        name: options.name(),
+        title,
+        seed: options.seed,
+        scale: options.scale,
+        wall_ms: 0,
+        faithful: options.without_backstop,
+        notes: played.notes.clone(),
+        promises: played.promises.clone(),
+        runs: played.runs.clone(),
+        kills: played.kills.clone(),
+        failures: totals.by_failure().into_iter().map(|(what, n)| (what.to_owned(), n)).collect(),
+        timeline: watch.control().timeline(),
+    };
+    report.timeline.traffic(&totals, SLICE_MS);
+    if !options.without_backstop {
+        report.promises.extend(common(&fleet, &watch.control(), &totals, &played));
+    }
+    drop(watch);
+    drop(fleet);
+    report.wall_ms = u64::try_from(pace::now().saturating_duration_since(begun).as_millis()).unwrap_or(u64::MAX);
+    Ok(report)
+}
+
+fn fleet_options(options: &Options) -> FleetOptions {
+    let mut fleet = FleetOptions::new(&options.program);
+    (fleet.scale, fleet.nodes, fleet.agents) = (options.scale, NODES, !options.without_backstop);
+    fleet.keep.clone_from(&options.keep);
+    if matches!(options.scenario, Scenario::Crash { .. }) {
+        crash::prepare(&mut fleet);
+    }
+    fleet
+}
+
+/// What backstop promises in every scenario.
+fn common(fleet: &Fleet, watch: &WatchControl, totals: &Totals, played: &Played) -> Vec<Promise> {
+    let lowest = watch.timeline().lowest().map_or(0, |s| s.nodes);
+    let record = fleet.record();
+    let slots = record.as_ref().map(|r| r.slots.len());
+    // A page that was accepted right before a kill is sent again, under the same id.
+    let accepted = fleet.receiver().accepted();
+    let id = |page: &Received| page.body.get("id").and_then(|id| id.as_str()).map(str::to_owned);
+    let pages = accepted.iter().map(id).collect::<BTreeSet<_>>().len();
+    let mut promises = vec![
+        Promise::of(
+            "no request failed",
+            totals.failed() == 0 && totals.ok > 0 && totals.not_sent == 0,
+            format!("{} answered, {} failed, {} not sent", totals.ok, totals.failed(), totals.not_sent),
+        ),
+        Promise::of("never fewer than 2 in service", lowest >= MINIMUM, format!("lowest {lowest}")),
+        Promise::of("one node out at a time", watch.most_slots() <= 1, format!("{} slots at most", watch.most_slots())),
+        Promise::of(
+            "every node is in service at the end",
+            fleet.in_service() == fleet.machines().len(),
+            format!("{} of {}", fleet.in_service(), fleet.machines().len()),
+        ),
+        Promise::of("no slot is left", slots == Some(0), slots.map_or("no record".to_owned(), |n| format!("{n} left"))),
+    ];
+    if let Some(expected) = played.pages {
+        let promise = match expected {
+            0 => "nobody was paged".to_owned(),
+            1 => "exactly one page".to_owned(),
+            n => format!("exactly {n} pages"),
+        };
+        promises.push(Promise::of(&promise, pages == expected, format!("{pages} delivered")));
+    }
+    promises
+}

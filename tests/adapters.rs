@@ -1,0 +1,22 @@
+//! The real adapters against servers that fail in every way that was ever seen.
+//!
+//! What is proven: whatever comes back, a call ends within its deadline, as a fault of a sane class; nothing but the
+//! success that was asked for is a success; and nothing is retried behind the core's back.
+
+#![allow(
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::arithmetic_side_effects,
+    reason = "helpers of a test fail the test"
+)]
+
+mod support;
+
+#[path = "adapters/elb.rs"]
+mod elb;
+#[path = "adapters/metadata.rs"]
+mod metadata;
+#[path = "adapters/node.rs"]
+mod node;
+#[path = "adapters/node_tls.rs"]
+mod node_tls;

@@ -1,0 +1,21 @@
+//! The agent: in process with a controlled clock, disk and faults, and as a real process that is killed.
+#![allow(
+    unreachable_pub,
+    clippy::pedantic,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::arithmetic_side_effects,
+    clippy::wildcard_enum_match_arm,
+    reason = "what fails here fails the test"
+)]
+
+mod claim;
+mod config_reload;
+mod disk;
+mod fakes;
+mod kill;
+mod scene;
+mod start_states;
+mod way_back;

@@ -1,0 +1,195 @@
+//! What people read: status, check, explain, latch, history, and the answers of the verbs that steer.
+
+use crate::samples::cycle;
+use crate::world::{PATIENCE, World, finish, interrupt};
+use backstop::control::protocol::Done;
+use backstop::core::cycle::StageName;
+use backstop::core::exit::Exit;
+use std::path::Path;
+use tokio::io::{AsyncBufReadExt, BufReader};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn status_is_one_page_with_state_cause_and_next_command() {
+    let world = World::new();
+    let ran = world.backstop(&["status"]).await;
+    assert_eq!(
+        ran.exits(0).out,
+        "\
+au-search   2 of 3 in service (minimum 3)   DEGRADED   load balancer read 4 s ago
+NODE          SERVICE  SINCE         DOING                                                   AGENT
+es-client-1*  in       -             idle                                                    1.2.0, 3 s
+es-client-2   OUT      03:02 (25 m)  check: try 168, connection refused [es-clients unused]  1.2.0, 3 s
+es-client-3   in       -             idle                                                    1.2.0, 3 s
+Patching  BLOCKED on every node by latch L-7f3a (es-client-2, check, 03:23)
+Last      c-91d2, job apt-security, 03:10: done (exit 0)
+Slot      held by es-client-2, cycle c-7f3a, job apt-security, since 03:02
+Pages     last one (7) accepted 02 Sep 03:23:11
+Sees      load balancer 4 s | cluster 4 s | fleet record 4 s | members 4 s
+Warning   outside_watch is not set
+Next      backstop explain es-client-2
+"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn status_never_calls_the_unknown_good() {
+    let world = World::new();
+    world.fake.tell(|s| {
+        s.status.in_service = None;
+        s.status.record = None;
+        s.status.sees[0].age_ms = None;
+        s.status.sees[0].fault = Some("AccessDenied (refused)".to_owned());
+        s.status.nodes[2].beat_age_ms = Some(300_000);
+        s.status.config_problem = Some("line 3: minimum".to_owned());
+    });
+    world.backstop(&["status"]).await.says(&[
+        "? of 3 in service",
+        "UNKNOWN",
+        "load balancer never read",
+        "SILENT 5 m",
+        "Patching  BLOCKED: the fleet record is unknown",
+        "load balancer NEVER (AccessDenied (refused))",
+        "Config    CANNOT BE USED",
+    ]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn status_tells_what_a_cycle_waits_for_and_how_it_failed() {
+    let world = World::new();
+    world.fake.tell(|s| {
+        let failure = Some((StageName::Check, "transport".to_owned(), "no answer for 15 min".to_owned()));
+        s.status.cycle = Some(backstop::control::protocol::CycleStatus { failure, late: true, ..cycle() });
+    });
+    world.backstop(&["status"]).await.says(&[
+        "Cycle     c-91d2, patch apt-security, check since 03:02:11; LATE",
+        "Waits for the node check",
+        "Trouble   try 3, connection refused",
+        "FAILED    in check (transport): no answer for 15 min",
+    ]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_an_agent_status_says_what_it_can_and_exits_16() {
+    let world = World::without_server();
+    let ran = world.backstop(&["status"]).await;
+    ran.exits(16).says(&["NO AGENT", "agent.sock", "au-search", "targetgroup/es-clients/0123456789abcdef"]);
+    ran.complains(&["the agent is not running", "agent.sock", "Next      systemctl status backstop"]);
+    for args in [&["check"][..], &["explain"], &["pause", "--reason", "r"], &["run", "--", "true"], &["latch", "list"]]
+    {
+        world.backstop(args).await.exits(16).complains(&["agent.sock", "systemctl status backstop"]);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn watch_looks_again_until_it_is_interrupted() {
+    let world = World::new();
+    let mut child = world.spawn(&["status", "--watch"]);
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let mut seen = 0;
+    while seen < 3 {
+        let line = tokio::time::timeout(PATIENCE, lines.next_line()).await.expect("another look");
+        let line = line.unwrap().expect("it goes on");
+        seen += usize::from(line.contains("in service (minimum 3)"));
+    }
+    interrupt(&child);
+    finish(child).await.exits(0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reader_that_went_away_is_no_failure() {
+    let world = World::new();
+    let mut child = world.spawn(&["status"]);
+    drop(child.stdout.take());
+    let ran = finish(child).await;
+    assert_eq!((ran.exits(0).err.as_str(), ran.out.as_str()), ("", ""));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_that_cannot_be_written_is_a_failure() {
+    let world = World::new();
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let mut command = world.command(Path::new(env!("CARGO_BIN_EXE_backstop")), &["status"]);
+    finish(command.stdout(full).spawn().unwrap()).await.exits(1).complains(&["cannot write the answer"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn check_and_explain_answer_why_not() {
+    let world = World::new();
+    world.backstop(&["check"]).await.exits(100).says(&[
+        "May es-client-1 leave now?  NO (exit 100)",
+        "nothing was changed",
+        "x   no-latch  L-7f3a: es-client-2 failed in check",
+        "!   rate      5 of 6 cycles",
+        "ok  1 others",
+        "5m15s",
+        "Next      backstop explain es-client-2",
+    ]);
+    world.backstop(&["check", "-v"]).await.says(&["ok  mode      mode is act"]);
+    world.backstop(&["explain", "es-client-9"]).await.exits(0).says(&[
+        "es-client-9",
+        "No cycle starts: latch L-7f3a is set.",
+        "Next      backstop latch clear L-7f3a",
+    ]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn open_latches_are_listed_with_how_to_clear_them_and_cleared_ones_are_not() {
+    let world = World::new();
+    let ran = world.backstop(&["latch", "list"]).await;
+    ran.exits(0).says(&["L-7f3a  es-client-2 failed in check at 03:23", "connection refused", "latch clear L-7f3a"]);
+    assert!(!ran.out.contains("L-0001"), "{}", ran.out);
+    world.fake.tell(|s| s.status.record = None);
+    world.backstop(&["latch", "list"]).await.exits(13).complains(&["the fleet record is unknown"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn history_shows_as_many_lines_as_asked_for() {
+    let world = World::new();
+    let ran = world.backstop(&["history", "-n", "2"]).await;
+    assert_eq!(ran.out, "02 Sep 03:02:11  stage=claim\n02 Sep 03:02:11  stage=deregister\n");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn steering_verbs_carry_their_words_and_pass_the_answer_on() {
+    let world = World::new();
+    for (args, asked) in [
+        (&["rejoin", "--reason", "back", "--skip-check"][..], "rejoin back true admin=true"),
+        (&["hold", "--for", "1h30m", "--reason", "disk", "--all"][..], "hold 5400 true disk"),
+        (&["pause", "--reason", "freeze"][..], "pause freeze"),
+        (&["unpause", "--reason", "thaw"][..], "unpause thaw"),
+        (&["latch", "clear", "L-7f3a", "--reason", "seen", "--unresolved"][..], "clear L-7f3a seen true"),
+        (&["init", "--fleet"][..], "init None"),
+    ] {
+        world.backstop(args).await.exits(0).says(&["done"]);
+        assert_eq!(world.fake.script().asked.last().unwrap(), asked);
+        let no = Done { exit: Exit::Busy.code(), message: "not now".into(), next: Some("backstop wait".into()) };
+        world.fake.tell(|s| s.done = Some(no));
+        world.backstop(args).await.exits(18).says(&["NOT DONE (exit 18): not now", "Next      backstop wait"]);
+        world.fake.tell(|s| s.done = Some(Done { exit: 0, message: "done".into(), next: None }));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_change_whose_answer_was_lost_is_said_to_be_unknown() {
+    let mut world = World::new();
+    world.fake.tell(|s| s.done = None);
+    let child = world.spawn(&["pause", "--reason", "freeze"]);
+    world.fake.until("it arrived", |s| s.asked.len() == 1).await;
+    world.stop().await;
+    finish(child).await.exits(106).complains(&["it may have been done", "systemctl status backstop"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn help_documents_every_exit_code_and_config_needs_no_agent() {
+    let world = World::without_server();
+    for args in [&["--help"][..], &["run", "--help"], &["wait", "--help"], &["status", "--help"]] {
+        let ran = world.backstop(args).await;
+        for exit in Exit::ALL {
+            ran.exits(0).says(&[&format!("{:>3}  {}", exit.code(), exit.sentence())]);
+        }
+    }
+    world.backstop(&["config", "check"]).await.exits(0).says(&["fleet au-search: this file can be used"]);
+    world.backstop(&["config", "show"]).await.exits(0).says(&["minimum_healthy = 3"]);
+    let ran = world.backstop(&["config", "check", "/dev/null"]).await;
+    ran.exits(2).complains(&["/dev/null", "expected"]);
+}

@@ -1,0 +1,183 @@
+//! What the compiler does not check: documents that repeat the code, who may name whom, and words that must not be here.
+//! `BACKSTOP_BLESS=1 cargo test --test tidy` writes the generated parts of the README anew.
+#![allow(
+    unreachable_pub,
+    clippy::pedantic,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::arithmetic_side_effects,
+    clippy::wildcard_enum_match_arm,
+    reason = "what fails here fails the test"
+)]
+
+use backstop::core::exit::Exit;
+use backstop::core::guard::Guard;
+use backstop::core::page::PageKind;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+fn root() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn read(path: &str) -> String {
+    std::fs::read_to_string(root().join(path)).unwrap_or_else(|e| panic!("{path}: {e}"))
+}
+
+/// All files below a directory with this ending.
+fn files(below: &str, ending: &str) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let mut left = vec![root().join(below)];
+    while let Some(dir) = left.pop() {
+        for entry in std::fs::read_dir(&dir).unwrap().flatten() {
+            let path = entry.path();
+            if path.is_dir() {
+                left.push(path);
+            } else if path.to_string_lossy().ends_with(ending) {
+                found.push(path);
+            }
+        }
+    }
+    found.sort();
+    assert!(!found.is_empty(), "no {ending} below {below}");
+    found
+}
+
+fn relative(path: &Path) -> String {
+    path.strip_prefix(root()).unwrap().to_string_lossy().into_owned()
+}
+
+/// A part of the README between two marks is what the code says.
+fn generated(name: &str, text: &str) {
+    let (begin, end) = (format!("<!-- {name}: generated -->\n"), format!("<!-- end of {name} -->\n"));
+    let readme = read("README.md");
+    let (head, rest) = readme.split_once(&begin).unwrap_or_else(|| panic!("README.md has no mark {begin}"));
+    let (present, tail) = rest.split_once(&end).unwrap_or_else(|| panic!("README.md has no mark {end}"));
+    if present == text {
+        return;
+    }
+    assert!(
+        std::env::var_os("BACKSTOP_BLESS").is_some(),
+        "README.md, part {name}, is not what the code says; BACKSTOP_BLESS=1 cargo test --test tidy"
+    );
+    #[expect(clippy::disallowed_methods, reason = "a document, not state")]
+    std::fs::write(root().join("README.md"), format!("{head}{begin}{text}{end}{tail}")).unwrap();
+}
+
+#[test]
+fn the_readme_has_every_exit_code_and_every_key() {
+    let mut exits = String::from("\n| code | meaning |\n|---|---|\n");
+    for e in Exit::ALL {
+        writeln!(exits, "| {} | {} |", e.code(), e.sentence()).unwrap();
+    }
+    exits.push('\n');
+    generated("exit codes", &exits);
+    generated("keys", &format!("\n{}\n", backstop::config::markdown().trim()));
+}
+
+#[test]
+fn every_kind_of_page_has_a_runbook_that_the_readme_names() {
+    let readme = read("README.md");
+    for kind in [
+        PageKind::Latched,
+        PageKind::OutOfService,
+        PageKind::ReleaseStuck,
+        PageKind::ConfigUnusable,
+        PageKind::AgentFault,
+    ] {
+        let path = format!("docs/runbooks/{}.md", kind.label());
+        assert!(read(&path).starts_with(&format!("# {}", kind.label())), "{path} is about {}", kind.label());
+        assert!(readme.contains(&path), "README.md names {path}");
+    }
+}
+
+#[test]
+fn guards_that_have_verbs_of_their_own_or_prove_identity_cannot_be_overridden() {
+    let fixed: Vec<&str> = Guard::ALL.into_iter().filter(|g| !g.overridable()).map(Guard::label).collect();
+    let named = [
+        "no-latch",
+        "mode",
+        "identity",
+        "state-durable",
+        "fleet-record",
+        "no-pause",
+        "no-hold",
+        "slot-free",
+        "self-in-service",
+    ];
+    assert_eq!(fixed, named);
+}
+
+#[test]
+fn files_are_short_enough_to_hold_one_idea() {
+    for path in files("src", ".rs") {
+        let lines = std::fs::read_to_string(&path).unwrap().lines().count();
+        assert!(lines <= 620, "{} has {lines} lines", relative(&path));
+    }
+}
+
+/// `from` (a folder or file below src) must not name any of `never`.
+fn never_names(from: &str, never: &[&str]) {
+    let at = root().join("src").join(from);
+    let sources = if at.is_dir() { files(&format!("src/{from}"), ".rs") } else { vec![at] };
+    for path in sources {
+        let text = std::fs::read_to_string(&path).unwrap();
+        for word in never {
+            let named =
+                text.lines().find(|l| l.contains(&format!("crate::{word}")) && !l.trim_start().starts_with("//"));
+            assert!(named.is_none(), "{} names {word}: {}", relative(&path), named.unwrap_or_default());
+        }
+    }
+}
+
+#[test]
+fn arrows_point_one_way() {
+    let adapters = ["elbv2", "elasticsearch", "fleet", "jobs", "host", "alerts"];
+    let above = ["agent", "cli", "rehearse"];
+    for adapter in adapters {
+        never_names(adapter, &above);
+    }
+    never_names(
+        "core",
+        &["agent", "alerts", "cli", "config", "control", "elbv2", "fleet", "host", "jobs", "ports", "state"],
+    );
+    never_names("state", &["agent", "cli", "rehearse", "control", "config"]);
+    never_names("agent", &["cli", "rehearse", "elbv2", "jobs"]);
+    never_names("control", &["agent", "cli", "rehearse"]);
+    for path in files("src", ".rs") {
+        let name = relative(&path);
+        if !name.starts_with("src/rehearse") && !name.starts_with("src/cli/rehearse") {
+            let text = std::fs::read_to_string(&path).unwrap();
+            assert!(!text.contains("crate::rehearse"), "{name} names the rehearsal");
+        }
+    }
+}
+
+#[test]
+fn nothing_points_outside_the_project() {
+    let listed = std::process::Command::new("git").args(["ls-files"]).current_dir(root()).output().unwrap();
+    let names = String::from_utf8(listed.stdout).unwrap();
+    assert!(names.contains("Cargo.toml"), "git lists the project's files");
+    let words =
+        [concat!("../", "shared"), concat!("/wo", "rk/"), concat!("/ro", "ot/."), concat!("index.cra", "tes.io")];
+    for name in names.lines().filter(|n| *n != "Cargo.lock") {
+        let Ok(text) = std::fs::read_to_string(root().join(name)) else { continue };
+        for word in words {
+            assert!(!text.contains(word), "{name} contains {word}");
+        }
+    }
+}
+
+#[test]
+fn no_test_is_ignored_but_those_that_need_foreign_servers() {
+    for path in files("tests", ".rs") {
+        let name = relative(&path);
+        if name == "tests/tidy.rs" || name.starts_with("tests/peers") {
+            continue;
+        }
+        let text = std::fs::read_to_string(&path).unwrap();
+        assert!(!text.contains("#[ignore"), "{name} has an ignored test");
+    }
+}
