@@ -307,6 +307,8 @@ pub struct Seen {
     pub guards: bool,
     /// Groups whose call was made, a bit each.
     pub called: u16,
+    /// Groups whose register call was accepted, a bit each.
+    pub accepted: u16,
     /// What the last read said of the own target, by group; empty = not read in this stage.
     pub own: Vec<Own>,
     /// Reads in a row, by group, that listed others and not the own target.

@@ -129,22 +129,30 @@ impl Turn<'_> {
             Event::Own(own, fault) => {
                 let (asked, tries, auth) = (self.v.fault.clone(), self.v.tries, self.v.auth_since.clone());
                 self.note_own(own, fault.as_ref());
-                if self.in_all(own, |o| o.registered()) {
+                let accepted = self.v.accepted;
+                let home = |g: usize, o: &Own| o.registered() && want::bit(accepted, g);
+                let mut each = own.iter().enumerate().map(|(g, o)| home(g, o));
+                let one = self.c.plan.rules.is(Mutant::OneGroupIsHome);
+                if if one { each.any(|h| h) } else { each.all(|h| h) } {
                     return self.go(Stage::Settle);
                 }
                 if self.v.fault.is_none() {
                     // Why a group does not list it, for page and pace.
                     (self.v.fault, self.v.tries, self.v.auth_since) = (asked, tries, auth);
                 }
-                let missing = own.iter().enumerate().filter(|(_, o)| !o.registered());
-                // Unknown or not: open towards service.
+                // Unknown or not: open towards service. What was not accepted is called again: a read that shows it
+                // registered may lag.
+                let missing = own.iter().enumerate().filter(|(g, o)| !home(*g, o));
                 self.v.called = missing.fold(self.v.called, |bits, (g, _)| want::without_bit(bits, g));
             }
             Event::Called(group, result) => {
                 self.v.called = want::with_bit(self.v.called, *group);
                 match result {
                     Ok(()) if self.c.plan.rules.is(Mutant::ReleaseBeforeSettle) => self.go(Stage::Release),
-                    Ok(()) => self.answered(None),
+                    Ok(()) => {
+                        self.v.accepted = want::with_bit(self.v.accepted, *group);
+                        self.answered(None);
+                    }
                     Err(f) => {
                         self.retry(f);
                         let name = self.c.plan.targets.get(*group).map(|t| t.target.to_string());
@@ -156,10 +164,6 @@ impl Turn<'_> {
         }
     }
 
-    fn in_all(&self, own: &[Own], is: impl Fn(&Own) -> bool) -> bool {
-        if self.c.plan.rules.is(Mutant::OneGroupIsHome) { own.iter().any(is) } else { own.iter().all(is) }
-    }
-
     fn settle(&mut self, e: &Event) {
         let Event::Own(own, fault) = e else { return };
         self.note_own(own, fault.as_ref());
@@ -168,7 +172,9 @@ impl Turn<'_> {
             return self.go(Stage::Register);
         }
         let unknown_is_good = self.c.plan.rules.is(Mutant::UnknownIsHealthy);
-        if self.in_all(own, |o| *o == Own::InService || (unknown_is_good && *o == Own::Unknown)) {
+        let good = |o: &Own| *o == Own::InService || (unknown_is_good && *o == Own::Unknown);
+        let one = self.c.plan.rules.is(Mutant::OneGroupIsHome);
+        if if one { own.iter().any(good) } else { own.iter().all(good) } {
             let bake_ms = self.c.plan.limits.bake_ms;
             let bake = self.v.bake.get_or_insert_with(|| Dwell::start(self.now, bake_ms)).clone();
             if bake.over(self.now) {

@@ -15,6 +15,7 @@ use super::event::Event;
 use super::exit::Exit;
 use super::page::{self, PageKind, Severity};
 use super::time::{Deadline, Now};
+use super::want;
 use std::sync::Arc;
 
 /// What an event leads to. Where `durable` differs from what is stored it is committed before anything else happens.
@@ -98,8 +99,18 @@ impl Turn<'_> {
             Event::Tick => return self.tick(),
             Event::Recovered => return self.recovered(),
             Event::Rejoin { by, reason, skip_check } => return self.rejoin(by, reason, *skip_check),
+            Event::Own(own, _) if own.len() != want::groups(&self.c) => {
+                // "All of them" must not be true of a read that left a group out.
+                let unknown = vec![super::target::Own::Unknown; want::groups(&self.c)];
+                let fault = Fault::transport("the read does not tell of every target group");
+                return self.at_stage(&Event::Own(unknown, Some(fault)));
+            }
             _ => {}
         }
+        self.at_stage(e);
+    }
+
+    fn at_stage(&mut self, e: &Event) {
         match self.c.stage.name() {
             StageName::Claim => self.claim(e),
             StageName::Deregister => self.deregister(e),

@@ -374,6 +374,21 @@ fn the_end_of_a_cycle_tells_what_happened() {
 }
 
 #[test]
+fn a_read_that_leaves_a_group_out_proves_nothing_in_any_stage() {
+    for d in states() {
+        let stage = d.stage().unwrap();
+        for own in own_values() {
+            for read in [vec![], vec![own], vec![own; 3]] {
+                let v = Seen { accepted: 3, called: 3, no_row: vec![1, 1], ..Seen::default() };
+                let step = decide(&d, &v, &Event::Own(read.clone(), None), &at(1), Jitter(0));
+                assert_eq!(step.durable.stage(), Some(stage), "{read:?}");
+                assert!(!step.seen.gone && step.seen.bake.is_none(), "{stage} {read:?}");
+            }
+        }
+    }
+}
+
+#[test]
 fn a_hold_that_is_late_home_pages_and_leaves_no_latch() {
     let d = cycle_in(StageName::Check, &Kind::Hold(hold()), &at(0));
     let late = decide(&d, &Seen::default(), &Event::Tick, &at(1_000_000_000), Jitter(0)).durable;

@@ -286,6 +286,24 @@ fn register_calls_in_every_group_before_it_believes_a_read() {
 }
 
 #[test]
+fn a_register_call_that_failed_is_made_again_whatever_a_read_shows_and_keeps_no_other_group_waiting() {
+    let mut driver = Driver::new(cycle_in(StageName::Register, &kinds()[0], &at(0)), at(0));
+    driver.feed(&Event::Called(0, Err(fault(Class::Transport))));
+    driver.now = at(5_000);
+    driver.feed(&Event::Tick);
+    assert_eq!(want(&driver.d, &driver.v, &driver.now), Want::Do(Effect::Register(1)));
+    driver.feed(&Event::Called(1, Ok(())));
+    driver.feed(&Event::Own(vec![Own::InService; 2], None));
+    assert_eq!(driver.stage(), Some(StageName::Register), "that read may lag");
+    driver.now = at(10_000);
+    driver.feed(&Event::Tick);
+    assert_eq!(want(&driver.d, &driver.v, &driver.now), Want::Do(Effect::Register(0)));
+    driver.feed(&Event::Called(0, Ok(())));
+    driver.feed(&Event::Own(vec![Own::InService; 2], None));
+    assert_eq!(driver.stage(), Some(StageName::Settle));
+}
+
+#[test]
 fn the_reason_of_a_failing_registration_is_in_its_page_though_reads_succeed() {
     let call = (StageName::Register, "register");
     let f = Fault::new(Class::Refused, "AccessDenied");

@@ -100,16 +100,6 @@ impl Fleet {
         true
     }
 
-    /// The end of the continuation, for a person who wants to see it.
-    pub fn end(&self, w: &World) -> World {
-        let mut w = self.stripped(w, None);
-        for _ in 0..ROUNDS {
-            self.round(&mut w, None);
-            w = self.stripped(&w, None);
-        }
-        w
-    }
-
     fn round(&self, w: &mut World, alone: Option<usize>) {
         for i in (0..self.f.n).filter(|&i| alone.is_none_or(|a| a == i)) {
             if !w.node[i].alive {

@@ -2,8 +2,7 @@
 //! agents that crash, machines that restart, a disk that fills up, a store that loses answers, load balancers that lag.
 //! One [`Act`] is one step of one party.
 use backstop_core_alone::cycle::{Cycle, Durable, Failure, FailureClass, StageName};
-use backstop_core_alone::heal::Heal;
-use backstop_core_alone::record::{Op, Record};
+use backstop_core_alone::record::Op;
 use backstop_core_alone::rules::{Mutant, Rules};
 use backstop_core_alone::target::Own;
 use backstop_core_alone::time::Now;
@@ -349,12 +348,3 @@ impl Model for Fleet {
         rules::properties(&self.f)
     }
 }
-
-/// Kept for the worlds' own use.
-pub(crate) type Instance = backstop_core_alone::ids::InstanceId;
-pub(crate) fn own_all(f: &Config, own: &[Own; GROUPS], is: impl Fn(&Own) -> bool) -> bool {
-    own[..f.groups].iter().all(is)
-}
-pub(crate) type WholeRecord = Record;
-pub(crate) type RecordOp = Op;
-pub(crate) type HealStep = Heal;

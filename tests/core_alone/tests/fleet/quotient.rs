@@ -121,6 +121,7 @@ impl Quotient<'_> {
             floor: v.floor && at == S::Deregister,
             guards: v.guards,
             called: v.called,
+            accepted: v.accepted,
             own: if at == S::Register || c.hold.is_some() { v.own.clone() } else { Vec::new() },
             no_row: if no_row { v.no_row.iter().map(|n| (*n).min(2)).collect() } else { Vec::new() },
             again: v.again.min(2),

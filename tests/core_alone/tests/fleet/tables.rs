@@ -127,29 +127,6 @@ pub enum Todo {
     Check,
 }
 
-impl Todo {
-    pub fn name(self) -> &'static str {
-        match self {
-            Todo::Write(w) => Effect::Record(w.op.clone()).label(),
-            Todo::Nothing => "nothing",
-            Todo::Tick => "tick",
-            Todo::Wait => "wait",
-            Todo::ReadRecord => "read-record",
-            Todo::ReadGuards => "read-guards",
-            Todo::ReadFleet => "read-fleet",
-            Todo::ReadOwn => "read-own",
-            Todo::Deregister(_) => "deregister",
-            Todo::Register(_) => "register",
-            Todo::Count => "count",
-            Todo::AskJob => "ask-job",
-            Todo::StartJob => "start-job",
-            Todo::KillJob => "kill-job",
-            Todo::Reboot => "reboot",
-            Todo::Check => "check",
-        }
-    }
-}
-
 /// A target as it really is in one group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Lb {
@@ -208,8 +185,6 @@ pub struct Outcome {
     pub ram: Ram,
     /// Now on the disk.
     pub stored: Option<Disk>,
-    /// Unlike what it was: it had to be stored.
-    pub decided: bool,
     pub clock: Clock,
     pub broke: Option<Broke>,
 }
@@ -356,13 +331,13 @@ impl Tables {
         let event = self.event(ram, answer);
         let (mut d, mut v) = (ram.disk.d.clone(), ram.v.clone());
         let mut now = self.time(ram, answer);
-        let (mut decided, mut stored, mut broke) = (false, false, None);
+        let (mut stored, mut broke) = (false, None);
         let mut turn = |d: &mut Durable, v: &mut Seen, e: &Event, now: &Now| {
             let step = decide(d, v, e, now, Jitter(0));
             broke = broke.or(self.broken(d, &step));
             let mut next = step;
             if next.durable != *d {
-                (decided, stored) = (true, stores);
+                stored = stores;
                 next = settle_commit(d, v, next, stores, now);
                 broke = broke.or(self.broken(d, &next));
             }
@@ -384,7 +359,7 @@ impl Tables {
         assert!(!waits || self.f.rules.mutant == Mutant::HomewardNeedsCommit, "a wait ends: {d:?} {v:?}");
         let ram = self.ram(&d, &v, &now);
         let clock = if self.whole { self.names.clock(&now) } else { Clock::ZERO };
-        Outcome { ram, stored: stored.then_some(ram.disk), decided, clock, broke }
+        Outcome { ram, stored: stored.then_some(ram.disk), clock, broke }
     }
 
     fn broken(&self, before: &Durable, step: &Step) -> Option<Broke> {

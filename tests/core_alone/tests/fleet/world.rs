@@ -1,6 +1,7 @@
 //! What each step does.
 use super::*;
-use backstop_core_alone::ids::CycleId;
+use backstop_core_alone::heal::Heal as HealStep;
+use backstop_core_alone::ids::{CycleId, InstanceId};
 
 fn may(yes: bool) -> Option<()> {
     yes.then_some(())
@@ -92,7 +93,7 @@ impl Fleet {
         (w.rec, w.late) = (next, None);
         Some(())
     }
-    pub(super) fn operator(&self, w: &mut World, i: usize, op: RecordOp) -> Option<()> {
+    pub(super) fn operator(&self, w: &mut World, i: usize, op: Op) -> Option<()> {
         let op = self.t.op(op);
         self.write(w, i, op)
     }
@@ -713,6 +714,6 @@ impl Fleet {
     }
 }
 
-fn free(instance: Instance, cycle: CycleId) -> Op {
+fn free(instance: InstanceId, cycle: CycleId) -> Op {
     Op::Free { instance, cycle, latch: None, finished: None }
 }
