@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Longest wait (real) until all agents see the fleet behind the other endpoint.
-const READY: Duration = Duration::from_secs(60);
+const READY: Duration = Duration::from_mins(1);
 
 /// Where the load balancer is instead.
 #[derive(Clone, Debug)]
