@@ -10,7 +10,7 @@ use crate::core::error::Fault;
 use crate::core::event::Event;
 use crate::core::guard;
 use crate::core::member::{FleetView, in_service};
-use crate::core::plan::{Kind, Plan};
+use crate::core::plan::Plan;
 use crate::core::record::Op;
 use crate::core::target::Own;
 use crate::fleet::Outcome;
@@ -56,11 +56,7 @@ async fn perform<W: World>(shared: Arc<Shared<W>>, plan: Arc<Plan>, effect: Effe
         Effect::ReadRecord => Event::Unanswered(Fault::transport("a mutant's effect in a product build")),
         Effect::ReadGuards => {
             let facts = facts::gather(&shared, &parts, Some(&plan)).await;
-            let mut verdicts = guard::evaluate(&facts, &plan.rules, &plan.overrides);
-            if matches!(plan.kind, Kind::Hold(_)) {
-                verdicts.0.retain(|v| facts::of_hold(v.guard));
-            }
-            Event::Guards(verdicts)
+            Event::Guards(guard::evaluate(&facts, &plan.rules, &plan.overrides))
         }
         Effect::ReadFleet => Event::Fleet(read_fleet(&shared, &parts).await),
         Effect::ReadOwn => read_own(&parts, &plan).await,
@@ -69,7 +65,13 @@ async fn perform<W: World>(shared: Arc<Shared<W>>, plan: Arc<Plan>, effect: Effe
             None => Event::Tick,
         },
         Effect::Register(g) => match plan.targets.get(*g) {
-            Some(t) => Event::Called(*g, parts.balancer.register(&t.target).await),
+            Some(t) => {
+                let called = parts.balancer.register(&t.target).await;
+                if called.is_ok() {
+                    shared.cache().register_proved = Some(shared.clock.now());
+                }
+                Event::Called(*g, called)
+            }
             None => Event::Tick,
         },
         Effect::CountConnections => Event::Connections(parts.host.connections(plan.port, &[])),

@@ -6,7 +6,7 @@ use super::supervisor::fenced;
 use crate::clock::Clock;
 use crate::config::ConnectionsLeft;
 use crate::core::error::Fault;
-use crate::core::guard::{Fact, Facts, Guard};
+use crate::core::guard::{Fact, Facts};
 use crate::core::ids::CycleId;
 use crate::core::plan::{Kind, Limits, Plan};
 use crate::core::settings::{BalancerKind, CheckPass, CheckSettings, NodeIdentity};
@@ -22,19 +22,6 @@ const GROUP_AGE_MS: u64 = 300_000;
 const PAGER_PROOF_MS: u64 = 3_600_000;
 /// A drain longer than this does not fit into any cycle, in ms.
 const DRAIN_MAX_MS: u64 = 2 * 3_600_000;
-
-/// The guards that a hold of a node in service needs.
-pub fn of_hold(guard: Guard) -> bool {
-    matches!(
-        guard,
-        Guard::Mode
-            | Guard::Identity
-            | Guard::StateDurable
-            | Guard::FleetRecord
-            | Guard::MinimumHealthy
-            | Guard::RegisterAllowed
-    )
-}
 
 /// Reads everything anew.
 pub async fn gather<W: World>(shared: &Arc<Shared<W>>, parts: &Arc<Parts<W>>, plan: Option<&Plan>) -> Facts {
@@ -118,6 +105,7 @@ async fn identity<W: World>(shared: &Shared<W>, parts: &Parts<W>) -> Fact {
 
 async fn state_durable<W: World>(shared: &Arc<Shared<W>>, parts: &Parts<W>) -> Fact {
     let disk = shared.disk.clone();
+    let _one_at_a_time = shared.probing.lock().await;
     let probe = tokio::task::spawn_blocking(move || disk.probe().and_then(|()| disk.free_bytes()));
     let need = u64::from(parts.config.limits.free_disk_mib).saturating_mul(1024 * 1024);
     match fenced(probe).await {
@@ -213,7 +201,12 @@ pub async fn plan<W: World>(shared: &Shared<W>, parts: &Parts<W>, kind: Kind, as
     let targets = shared.own_targets(parts, GROUP_AGE_MS).await?;
     let c = &parts.config;
     let mut check = c.check_settings();
-    check.expect = learn(parts, &check).await;
+    check.expect = match (learn(parts, &check).await, &kind) {
+        (Ok(identity), _) => Some(identity),
+        // Only a way back may begin while nobody answers.
+        (Err(_), Kind::Return | Kind::Recovery) => None,
+        (Err(fault), Kind::Patch(_) | Kind::Hold(_)) => return Err(fault),
+    };
     let network = targets.iter().any(|t| t.facts.balancer == BalancerKind::Network);
     let limits = Limits {
         claim_ms: c.deadlines.claim_ms,
@@ -253,7 +246,7 @@ const ACK_MAX_AGE_MS: u64 = 10_000;
 /// Between two looks at the load balancer while something is awaited, in ms.
 const POLL_MS: u64 = 5_000;
 
-/// Who answers on the own node now; `None` where nobody does (a way back that starts while the node is down).
-async fn learn<W: World>(parts: &Parts<W>, settings: &CheckSettings) -> Option<NodeIdentity> {
-    parts.check.check(settings).await.ok().map(|pass| pass.identity)
+/// Who answers on the own node now.
+async fn learn<W: World>(parts: &Parts<W>, settings: &CheckSettings) -> Result<NodeIdentity, Fault> {
+    parts.check.check(settings).await.map(|pass| pass.identity)
 }

@@ -15,42 +15,54 @@ use tokio::sync::mpsc;
 /// Between tries at a sink that does not accept.
 const PACE: Schedule = Schedule { base_ms: 2_000, cap_ms: 60_000 };
 
-/// Runs for ever; the queue is the agent's loop, which forgets what was accepted.
+/// Runs for ever; the queue is the agent's loop, which forgets what was accepted. One page that no sink takes does not hold
+/// back the others.
 pub async fn deliver<W: World>(shared: Arc<Shared<W>>, queue: mpsc::Sender<Request>) {
     let mut node = shared.node.subscribe();
     let mut tries = 0_u32;
     loop {
-        let next = node.borrow_and_update().durable.pages.first().cloned();
-        let Some(page) = next else {
+        let waiting = node.borrow_and_update().durable.pages.clone();
+        if waiting.is_empty() {
+            tries = 0;
             if node.changed().await.is_err() {
                 return;
             }
             continue;
-        };
-        let parts = shared.parts();
-        if send(&shared, &parts, &page).await {
-            tries = 0;
-            shared.cache().page_accepted = Some((page.seq, shared.clock.now()));
-            if queue.send(Request::PageAccepted(page.seq)).await.is_err() {
-                return;
+        }
+        let mut retry_after_ms = None;
+        let mut left = 0_usize;
+        for page in &waiting {
+            let parts = shared.parts();
+            match send(&shared, &parts, page).await {
+                Ok(()) => {
+                    shared.cache().page_accepted = Some((page.seq, shared.clock.now()));
+                    if queue.send(Request::PageAccepted(page.seq)).await.is_err() {
+                        return;
+                    }
+                    // Until the loop has forgotten it, it would be sent again.
+                    let gone = |v: &Arc<super::shared::NodeView>| v.durable.pages.iter().all(|p| p.seq != page.seq);
+                    if node.wait_for(gone).await.is_err() {
+                        return;
+                    }
+                }
+                Err(wait) => {
+                    left = left.saturating_add(1);
+                    retry_after_ms = retry_after_ms.max(wait);
+                }
             }
-            // Until the loop has forgotten it, it is still first.
-            let gone = |v: &Arc<super::shared::NodeView>| v.durable.pages.iter().all(|p| p.seq != page.seq);
-            if node.wait_for(gone).await.is_err() {
-                return;
-            }
-        } else {
-            let wait = PACE.wait_ms(tries, jitter(), None);
+        }
+        if left > 0 {
+            let wait = PACE.wait_ms(tries, jitter(), retry_after_ms);
             tries = tries.saturating_add(1);
             shared.clock.sleep_ms(wait).await;
         }
     }
 }
 
-/// All sinks get it; one acceptance is enough.
-async fn send<W: World>(shared: &Shared<W>, parts: &Parts<W>, page: &Page) -> bool {
+/// All sinks get it; one acceptance is enough. `Err`: how long the sinks ask to be left alone, in ms.
+async fn send<W: World>(shared: &Shared<W>, parts: &Parts<W>, page: &Page) -> Result<(), Option<u64>> {
     let rendered = written(shared, parts, page);
-    let mut accepted = false;
+    let (mut accepted, mut wait) = (false, None);
     for sink in &parts.sinks {
         match sink.deliver(&rendered).await {
             Ok(()) => {
@@ -60,11 +72,12 @@ async fn send<W: World>(shared: &Shared<W>, parts: &Parts<W>, page: &Page) -> bo
             }
             Err(fault) => {
                 tracing::error!(page = rendered.id, key = rendered.key, sink = sink.name(), fault = %fault, "page not accepted");
+                wait = wait.max(fault.retry_after_ms);
                 shared.cache().page_faults.insert(sink.name(), fault);
             }
         }
     }
-    accepted
+    if accepted { Ok(()) } else { Err(wait) }
 }
 
 fn written<W: World>(shared: &Shared<W>, parts: &Parts<W>, page: &Page) -> Rendered {

@@ -60,7 +60,7 @@ impl Log {
         if let Some(c) = &after.cycle {
             let failed_now = c.failure.is_some() && before.cycle.as_ref().is_none_or(|b| b.failure.is_none());
             if let (true, Some(f)) = (failed_now, &c.failure) {
-                self.push(f.stage, format!("FAILED: {}; latched, going home", f.message), None, now);
+                self.push(f.stage, format!("FAILED, going home: {}", f.message), None, now);
                 news = true;
             }
             news |= c.late.is_some() && !self.late;
@@ -76,7 +76,12 @@ impl Log {
         self.steps.drain(..over);
     }
 
+    /// The closing line of a stage: what it came to, or why the cycle turned round in it. A failure has a line of its own.
     fn close(&mut self, b: &Cycle, a: &Cycle, now: &Now) {
+        if a.failure.as_ref().is_some_and(|f| f.stage == b.stage.name()) && b.failure.is_none() {
+            (self.fails, self.fault) = (0, None);
+            return;
+        }
         let targets = || b.plan.targets.iter().map(|t| t.target.to_string()).collect::<Vec<_>>().join(", ");
         let troubled = match (&self.fault, self.fails) {
             (Some(f), n) if n > 0 => format!(" (after {n} failing tries, the last: {f})"),

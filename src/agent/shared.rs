@@ -150,6 +150,8 @@ pub struct Shared<W: World> {
     /// Written by the loop, read by `progress`.
     pub progress: watch::Sender<Arc<super::progress::Log>>,
     cache: Mutex<Cache>,
+    /// One probe of the state directory at a time.
+    pub probing: tokio::sync::Mutex<()>,
 }
 
 impl<W: World> Shared<W> {
@@ -171,6 +173,7 @@ impl<W: World> Shared<W> {
             observed: watch::Sender::new(Arc::new(Observed::default())),
             progress: watch::Sender::new(Arc::new(super::progress::Log::default())),
             cache: Mutex::new(Cache::default()),
+            probing: tokio::sync::Mutex::new(()),
         }
     }
 

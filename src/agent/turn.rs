@@ -13,8 +13,9 @@ use crate::core::event::Event;
 use crate::core::exit::Exit;
 use crate::core::guard::{self, Verdicts};
 use crate::core::heal::{Heal, heal};
+use crate::core::ids::InstanceId;
 use crate::core::page::{self, PageKind, Severity};
-use crate::core::plan::Kind;
+use crate::core::plan::{Kind, Plan};
 use crate::core::record::{Hold, Op, Pause, Record};
 use crate::core::target::Own;
 use crate::core::time::{Dwell, Now};
@@ -81,6 +82,10 @@ pub struct Agent<W: World> {
     log: Log,
     /// The own target has been out since, with no cycle to explain it.
     out: Option<Dwell>,
+    /// There was no state. A fresh node only where an acknowledged record knows nothing of this instance.
+    stateless: bool,
+    /// A page about a quarantine that cannot be planned yet has been raised.
+    quarantine_paged: bool,
     /// `hold --all` as this agent first saw it, and its time.
     hold_all: Option<(Pause, Dwell)>,
     /// The state was unreadable, and its way back is not planned yet: why.
@@ -107,6 +112,8 @@ impl<W: World> Agent<W> {
             queue,
             log: Log::default(),
             out: None,
+            stateless: false,
+            quarantine_paged: false,
             hold_all: None,
             quarantine: None,
             stalled: None,
@@ -118,9 +125,15 @@ impl<W: World> Agent<W> {
     /// Resumes what was stored. What cannot be resumed becomes a way back of its own, latched and paged.
     pub async fn recover(&mut self, found: Found) {
         match found {
-            Found::Fresh => tracing::info!("no state file: a fresh node"),
+            Found::Fresh => {
+                tracing::info!("no state file: a fresh node, if the record agrees");
+                self.stateless = true;
+            }
             Found::Resumed => tracing::info!(stage = ?self.journal.now().stage(), "state read"),
-            Found::Foreign(why) => tracing::warn!(why, "state of another instance set aside: a fresh node"),
+            Found::Foreign(why) => {
+                tracing::warn!(why, "state of another instance set aside: a fresh node, if the record agrees");
+                self.stateless = true;
+            }
             Found::Unreadable(why) => {
                 tracing::error!(why, "state unreadable: latched, way back only");
                 self.quarantine = Some(why);
@@ -159,15 +172,26 @@ impl<W: World> Agent<W> {
             Ok(plan) => plan,
             Err(fault) => {
                 tracing::error!(%fault, "the way back of this node cannot be planned yet");
+                if !self.quarantine_paged {
+                    self.quarantine_paged = true;
+                    let message = format!("{why}; its way back cannot be planned yet, and is tried again: {fault}");
+                    self.raise(PageKind::AgentFault, Severity::Critical, message.into()).await;
+                }
                 self.stalled = Some(now.plus(DISK_RETRY_MS));
                 return;
             }
         };
         self.quarantine = None;
+        let plan = match parts.fleet.read().await.ok().and_then(|r| r.slots.get(&self.shared.instance()).cloned()) {
+            // Under the lost cycle's own name: its job is killed, its slot freed, its latch set.
+            Some(slot) => Plan { id: slot.cycle, ..plan },
+            None => plan,
+        };
         let mut step = decide(self.journal.now(), &self.seen, &Event::Start(Arc::new(plan)), &now, jitter());
         if let Some(c) = &mut step.durable.cycle {
             let (stage, class) = (StageName::Check, FailureClass::State);
             c.failure = Some(Failure { stage, class, message: why.into(), at: now.clone() });
+            c.kill_job = true;
         }
         page::raise_failure(&mut step.durable, &now);
         self.commit(step, &now).await;
@@ -353,7 +377,8 @@ impl<W: World> Agent<W> {
         if let Some(why) = &self.quarantine {
             return refused(Exit::StateUnreadable, why.clone(), None, Some("backstop explain".to_owned()));
         }
-        if self.journal.committed().is_none() && self.journal.retry().await.is_err() {
+        let leaves = matches!(kind, Kind::Patch(_) | Kind::Hold(_));
+        if leaves && self.journal.committed().is_none() && self.journal.retry().await.is_err() {
             return refused(Exit::Guard, "state-durable: the state directory cannot be written".to_owned(), None, None);
         }
         let (verdicts, record) = self.guards(&parts, &kind, &asked.overrides).await;
@@ -386,13 +411,12 @@ impl<W: World> Agent<W> {
         kind: &Kind,
         overrides: &[(Arc<str>, Arc<str>)],
     ) -> (Verdicts, Option<Record>) {
-        let facts = facts::gather(&self.shared, parts, None).await;
-        let mut verdicts = guard::evaluate(&facts, &parts.rules(), overrides);
-        match kind {
-            Kind::Patch(_) => {}
-            Kind::Hold(_) => verdicts.0.retain(|v| facts::of_hold(v.guard)),
-            Kind::Return | Kind::Recovery => verdicts.0.clear(),
+        if matches!(kind, Kind::Return | Kind::Recovery) {
+            return (Verdicts(Vec::new()), None); // nothing stands in the way of coming back
         }
+        let facts = facts::gather(&self.shared, parts, None).await;
+        let verdicts = guard::evaluate(&facts, &parts.rules(), overrides);
+        let verdicts = if matches!(kind, Kind::Hold(_)) { verdicts.for_hold() } else { verdicts };
         (verdicts, facts.record.ok())
     }
 
@@ -405,8 +429,15 @@ impl<W: World> Agent<W> {
             self.event(&Event::Rejoin { by, reason, skip_check }).await;
             return Ok(format!("cycle {id} (was in {stage}) is on its way back"));
         }
-        let own = self.shared.observed.borrow().own.clone();
-        if !own.is_empty() && own.iter().all(|o| *o == Own::InService) {
+        let parts = self.shared.parts();
+        if parts.config.mode == crate::config::Mode::Observe {
+            let message = "mode = \"observe\": this agent never registers anything; use the aws command of the README";
+            return Err((Exit::Paused, message.to_owned()));
+        }
+        let seen = self.shared.observed.borrow().clone();
+        let fresh = !seen.faults.contains_key("load balancer");
+        let own = seen.own.clone();
+        if fresh && !own.is_empty() && own.iter().all(|o| *o == Own::InService) {
             return Ok("this node is in service; nothing to do".to_owned());
         }
         match self.begin(Kind::Return, Asked { by: by.clone(), ..Asked::default() }).await {
@@ -479,9 +510,21 @@ impl<W: World> Agent<W> {
         }
         let record = seen.record.as_ref().filter(|_| !seen.faults.contains_key("fleet record")).map(|(r, _)| r);
         let me = self.shared.instance();
+        // Without a record only the registration may be put right: nothing is freed that it might explain.
+        if let (true, Some(record)) = (self.stateless, record) {
+            self.stateless = false;
+            if let Some(why) = known_to(record, &me) {
+                tracing::error!(why, "no state of its own, and the record knows this instance: latched, way back only");
+                self.quarantine = Some(why);
+                return self.plan_quarantine().await;
+            }
+        }
         let off = self.healing_is_off(record, &now);
         // The core takes the record's word for it; whether its time is over is counted here.
         let timed = record.map(|r| Record { hold_all: r.hold_all.clone().filter(|_| off), ..r.clone() });
+        if off && record.is_none() {
+            return;
+        }
         match heal(self.journal.now(), &seen.own, timed.as_ref(), &me, &parts.rules()) {
             None => self.out = None,
             Some(Heal::Register(group)) => {
@@ -501,7 +544,11 @@ impl<W: World> Agent<W> {
 
     /// `hold --all`, for its stated time: counted here from this agent's own first sight of it.
     fn healing_is_off(&mut self, record: Option<&Record>, now: &Now) -> bool {
-        let Some(hold) = record.and_then(|r| r.hold_all.as_ref()) else {
+        let Some(record) = record else {
+            // Unknown: what was last seen stays in force for its time.
+            return self.hold_all.as_ref().is_some_and(|(_, until)| !until.over(now));
+        };
+        let Some(hold) = &record.hold_all else {
             self.hold_all = None;
             return false;
         };
@@ -542,6 +589,15 @@ impl<W: World> Agent<W> {
             }
         }
     }
+}
+
+/// What the record says of an instance that has no state of its own: then that state was lost.
+fn known_to(record: &Record, me: &InstanceId) -> Option<String> {
+    let slot = record.slots.get(me)?;
+    Some(format!(
+        "this node has no state, but the fleet record has a slot for its cycle {} (job {})",
+        slot.cycle, slot.job
+    ))
 }
 
 async fn stopped(stop: &mut tokio::sync::watch::Receiver<bool>) {

@@ -56,7 +56,8 @@ pub fn render(page: &Page, c: &Context) -> Rendered {
     let text = text(page, c, &summary);
     Rendered {
         key: format!("{}/{kind}/{}", c.fleet, c.node),
-        id: format!("{}/{}/{}", c.fleet, c.node, page.seq),
+        // The number alone begins anew where a state was lost; with the time it is never used twice.
+        id: format!("{}/{}/{}-{}", c.fleet, c.node, page.seq, page.raised.wall_ms),
         fleet: c.fleet.clone(),
         node: c.node.clone(),
         kind: kind.to_owned(),
@@ -125,7 +126,7 @@ fn text(page: &Page, c: &Context, summary: &str) -> String {
     if let Some(after) = after {
         line("After", after);
     }
-    if page.out_since.is_some() {
+    if page.out_since.is_some() && !c.targets.is_empty() {
         lines.push("If the agent is dead:".to_owned());
         for t in &c.targets {
             lines.push(format!(

@@ -4,7 +4,7 @@ use crate::agent::handle::{Handle, Reload};
 use crate::agent::observe;
 use crate::agent::pages::deliver;
 use crate::agent::shared::{NodeView, Parts, Shared, World};
-use crate::agent::supervisor::{keep, spawn};
+use crate::agent::supervisor::{fenced, keep, spawn};
 use crate::agent::turn::{Agent, Request};
 use crate::alerts::webhook::Webhook;
 use crate::clock::{Clock, Scale, SystemClock};
@@ -13,6 +13,7 @@ use crate::control::backend::Backend as _;
 use crate::control::protocol::Done;
 use crate::control::roles::Roles;
 use crate::control::server::{Limits, Outcome, Replace, Server};
+use crate::core::cycle::{Durable, SCHEMA};
 use crate::core::error::Fault;
 use crate::core::exit::Exit;
 use crate::core::page::{PageKind, Severity};
@@ -26,8 +27,9 @@ use crate::host::system::SystemHost;
 use crate::jobs::process::{JobSettings, ProcessJobs};
 use crate::ports::PageSink;
 use crate::state::disk::{Disk, LinuxDisk};
-use crate::state::journal::Journal;
+use crate::state::journal::{Journal, STATE_NAME};
 use crate::state::lock::InstanceLock;
+use crate::state::snapshot::{Loaded, SnapshotFile};
 use anyhow::{Context, bail};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -42,6 +44,8 @@ const QUEUE_MAX: usize = 64;
 const RESTART_PAUSE_MS: u64 = 1_000;
 /// Between two tries to learn who this is, in ms.
 const IDENTITY_RETRY_MS: u64 = 5_000;
+/// After so many tries an unfinished way back begins with the identity that its state has.
+const IDENTITY_TRIES: u32 = 6;
 
 /// The real world.
 struct SystemWorld;
@@ -133,7 +137,9 @@ async fn run(args: Files) -> anyhow::Result<Exit> {
     let _lock = InstanceLock::acquire(&state_dir)?;
     let server = bind(&chosen.config)?;
     let stop = stop_on_signal()?;
-    let Some(identity) = identity(&chosen.config, &clock, stop.clone()).await else { return Ok(Exit::Done) };
+    let asked = identity(&chosen.config, &clock, &disk, stop.clone()).await;
+    let Some((identity, doubt)) = asked else { return Ok(Exit::Done) };
+    let chosen = Chosen { problem: chosen.problem.or(doubt), ..chosen };
     if chosen.problem.is_none() {
         keep_good(&disk, &chosen.bytes);
     }
@@ -161,7 +167,12 @@ async fn serve(args: Files, host: String, chosen: Chosen, s: Started) -> anyhow:
 
     let handle = Handle::new(shared.clone(), send.clone(), reloader(args, host, shared.clone(), send.clone()));
     let _hup = on_hup(handle.clone())?;
-    let _control = spawn(s.server.serve(handle, roles, Limits::default(), audit_denied(shared.clone())));
+    let told = reporter(send.clone());
+    let served = s.server.serve(handle, roles, Limits::default(), audit_denied(shared.clone()));
+    let _control = spawn(async move {
+        let why = fenced(served).await.err().unwrap_or_else(|| "ended without being asked to".to_owned());
+        told("control socket", why);
+    });
 
     let report = reporter(send.clone());
     let pause = {
@@ -249,9 +260,25 @@ fn metadata_settings(config: &Config) -> MetadataSettings {
     MetadataSettings { endpoint_url: config.node.imds_endpoint.clone(), ..MetadataSettings::default() }
 }
 
-/// Who this is. Asked until it is known: a machine that has just started may have no metadata service yet.
-async fn identity(config: &Config, clock: &SystemClock, mut stop: watch::Receiver<bool>) -> Option<InstanceIdentity> {
-    loop {
+/// The instance of an unfinished cycle, as this node's own state has it.
+fn unfinished(disk: &Arc<LinuxDisk>) -> Option<InstanceIdentity> {
+    match SnapshotFile::new(disk.clone(), STATE_NAME, SCHEMA).load::<Durable>() {
+        Loaded::Good { body, .. } if body.cycle.is_some() => {
+            Some(InstanceIdentity { instance_id: body.instance.0, local_ipv4: None })
+        }
+        _ => None,
+    }
+}
+
+/// Who this is. Asked until it is known: a machine that has just started may have no metadata service yet. An unfinished
+/// way back does not wait for that: what was known before the patch is enough to come home, and for nothing else.
+async fn identity(
+    config: &Config,
+    clock: &SystemClock,
+    disk: &Arc<LinuxDisk>,
+    mut stop: watch::Receiver<bool>,
+) -> Option<(InstanceIdentity, Option<String>)> {
+    for tries in 0_u32.. {
         let asked = async {
             if let Some(id) = &config.node.instance_id {
                 return Ok(InstanceIdentity { instance_id: id.clone(), local_ipv4: None });
@@ -259,9 +286,15 @@ async fn identity(config: &Config, clock: &SystemClock, mut stop: watch::Receive
             Metadata::new(&metadata_settings(config))?.identity(None).await
         };
         let fault: Fault = match asked.await {
-            Ok(identity) => return Some(identity),
+            Ok(identity) => return Some((identity, None)),
             Err(fault) => fault,
         };
+        if tries >= IDENTITY_TRIES
+            && let Some(known) = unfinished(disk)
+        {
+            let doubt = format!("instance metadata does not answer, so only the way back goes on: {fault}");
+            return Some((known, Some(doubt)));
+        }
         tracing::error!(%fault, "which instance this is cannot be told yet; asking again");
         let _ = sd_notify::notify(&[sd_notify::NotifyState::Status("waiting for the instance metadata service")]);
         tokio::select! {
@@ -269,6 +302,7 @@ async fn identity(config: &Config, clock: &SystemClock, mut stop: watch::Receive
             _ = stop.wait_for(|s| *s) => return None,
         }
     }
+    None
 }
 
 async fn parts(chosen: Chosen, identity: &InstanceIdentity) -> anyhow::Result<Parts<SystemWorld>> {
@@ -355,7 +389,8 @@ async fn read_again(
     match parts(chosen, &identity).await {
         Ok(parts) => {
             keep_good(&shared.disk, &bytes);
-            shared.replace_parts(parts);
+            let fleet = parts.fleet.after(&old.fleet);
+            shared.replace_parts(Parts { fleet, ..parts });
             Done { exit: 0, message: "the config file was read again".to_owned(), next: None }
         }
         Err(e) => not(format!("{e:#}")),

@@ -60,7 +60,6 @@ enum Verb {
     #[command(subcommand)]
     Config(setup::ConfigVerb),
     /// A whole fleet on this machine: patch it, replay the incident
-    #[command(disable_help_flag = true)]
     Rehearse(rehearse::Args),
     #[command(hide = true, disable_help_flag = true)]
     RehearseNode(rehearse::NodeArgs),

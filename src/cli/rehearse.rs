@@ -33,7 +33,7 @@ pub(super) struct Args {
     #[arg(long)]
     without_backstop: bool,
     /// crash: so many cycles
-    #[arg(long, value_name = "N", default_value_t = 6)]
+    #[arg(long, value_name = "N", default_value_t = 6, value_parser = clap::value_parser!(u32).range(1..=1_000))]
     cycles: u32,
     /// Plays the same faults and kills again [default: a new one, printed]
     #[arg(long, value_name = "S")]

@@ -63,6 +63,8 @@ pub struct Cycle {
     pub early: Option<Early>,
     /// A deadline of the way back has passed: the node is OUT beyond its budget.
     pub late: Option<StageName>,
+    /// It went from settle back to register: the deadline is not given anew.
+    pub bounced: bool,
     /// The page about a call that is refused on the way back has been raised.
     pub refused_paged: bool,
     /// An operator said to register without the node check, and why.
@@ -399,6 +401,7 @@ impl Cycle {
             failure: None,
             early: None,
             late: None,
+            bounced: false,
             refused_paged: false,
             skip_check: None,
             hold: None,

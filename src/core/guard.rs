@@ -138,6 +138,11 @@ impl Guard {
         )
     }
 
+    /// Answered by the fleet record alone.
+    const fn in_record(self) -> bool {
+        matches!(self, Guard::NoLatch | Guard::NoPause | Guard::NoHold | Guard::SlotFree | Guard::Rate | Guard::Budget)
+    }
+
     const fn exit(self) -> Exit {
         match self {
             Guard::NoLatch => Exit::Latched,
@@ -265,9 +270,12 @@ impl Verdicts {
         Verdicts(self.0.iter().filter(|v| v.guard.counts_for_hold()).cloned().collect())
     }
 
-    /// The refusal that is told first: a latch before anything else.
+    /// The refusal that is told first: a latch before anything else. Where the record is unknown that is the reason, not what
+    /// could not be read in it.
     pub fn first_refusal(&self) -> Option<&Verdict> {
-        self.0.iter().find(|v| v.blocks())
+        let record_unknown = self.0.iter().any(|v| v.guard == Guard::FleetRecord && v.blocks());
+        let mut blocking = self.0.iter().filter(|v| v.blocks());
+        blocking.find(|v| !(record_unknown && v.said == Said::Unknown && v.guard.in_record()))
     }
 
     /// Everything that stands in the way is merely unknown: worth a short retry.
@@ -284,7 +292,10 @@ pub fn evaluate(facts: &Facts, rules: &Rules, overrides: &[(Arc<str>, Arc<str>)]
         let counts = !matches!(said, Said::Refused | Said::Unknown) || !overridden || guard == Guard::MinimumHealthy;
         let said = if counts { said } else { Said::Overridden };
         let exit = match (said, guard.exit()) {
-            (Said::Unknown, Exit::BelowMinimum | Exit::PeersNotSettled) => Exit::Unreachable,
+            (
+                Said::Unknown,
+                Exit::Latched | Exit::SlotHeld | Exit::BelowMinimum | Exit::PeersNotSettled | Exit::Rate,
+            ) => Exit::Unreachable,
             (_, exit) => exit,
         };
         Verdict { guard, said, sentence: sentence.into(), exit }

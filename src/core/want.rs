@@ -63,6 +63,9 @@ fn urgent(c: &Cycle, v: &Seen, now: &Now) -> Option<Effect> {
         return Some(Effect::Record(Op::AddLatch { cycle: c.plan.id.clone(), latch }));
     }
     let due = v.next_at.as_ref().is_none_or(|at| at.boot != now.boot || at.since_boot_ms <= now.since_boot_ms);
+    if c.kill_job && !v.killed && due {
+        return Some(Effect::KillJob);
+    }
     if let (Some(hold), true) = (&c.hold, due) {
         if v.own.is_empty() {
             return Some(Effect::ReadOwn); // only a node that is out is held on its way back
@@ -73,7 +76,7 @@ fn urgent(c: &Cycle, v: &Seen, now: &Now) -> Option<Effect> {
             instead_of: Some((c.plan.id.clone(), c.latch())),
         }));
     }
-    (c.kill_job && !v.killed && due).then_some(Effect::KillJob)
+    None
 }
 
 /// The acknowledgement in hand is young enough for a destructive call.

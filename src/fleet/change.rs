@@ -37,6 +37,13 @@ impl<S: FleetStore> Fleet<S> {
         Fleet { store, name, highest: AtomicU64::new(0) }
     }
 
+    /// What was seen under an older config still counts.
+    #[must_use]
+    pub fn after(self, older: &Fleet<S>) -> Fleet<S> {
+        self.highest.fetch_max(older.highest.load(Ordering::SeqCst), Ordering::SeqCst);
+        self
+    }
+
     /// The store itself, for member documents.
     pub fn store(&self) -> &S {
         &self.store

@@ -85,7 +85,17 @@ impl InstanceLock {
 
 fn try_once(path: &Path) -> Result<InstanceLock, LockError> {
     let opened = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path);
-    let file = opened.map_err(|source| LockError::Io { path: path.to_owned(), source })?;
+    // A file system that takes no write still has locks, on the file that is there or on the directory: the way back must
+    // begin on it.
+    let directory = path.parent().unwrap_or(path);
+    let (file, path) = match opened {
+        Ok(file) => (file, path),
+        Err(source) => match (File::open(path), File::open(directory)) {
+            (Ok(file), _) => (file, path),
+            (Err(_), Ok(file)) => (file, directory),
+            (Err(_), Err(_)) => return Err(LockError::Io { path: path.to_owned(), source }),
+        },
+    };
     match file.try_lock() {
         Ok(()) => Ok(InstanceLock { file, path: path.to_owned() }),
         Err(TryLockError::WouldBlock) => {

@@ -3,9 +3,10 @@
 
 #![expect(clippy::wildcard_enum_match_arm, reason = "total by design: what does not fit a stage changes nothing")]
 
-use super::super::cycle::{Cycle, Stage, StageName};
-use super::super::error::Fault;
+use super::super::cycle::{Cycle, Ended, Stage, StageName};
+use super::super::error::{Class, Fault};
 use super::super::event::Event;
+use super::super::exit::Exit;
 use super::super::page::{PageKind, Severity};
 use super::super::plan::{Kind, Plan};
 use super::super::rules::Mutant;
@@ -90,10 +91,13 @@ impl Turn<'_> {
         }
         let Some(hold) = self.c.hold.take() else { return };
         // The entry is in the record: this cycle is over, the hold begins.
-        self.d.last = Some(self.ended());
+        let message = format!("held by {} while it was out: {}", hold.order.by, hold.order.reason).into();
+        let ended = self.ended();
+        self.d.last = Some(Ended { exit: Exit::EndedEarly, message, ..ended });
         let plan = Plan { kind: Kind::Hold(hold.clone()), ..(*self.c.plan).clone() };
         let out_since = self.c.out_since.clone().or_else(|| Some(self.now.clone()));
-        self.c = Cycle { out_since, ..Cycle::start(Arc::new(plan), self.now) };
+        let (kill_job, kill_paged) = (self.c.kill_job, self.c.kill_paged);
+        self.c = Cycle { out_since, kill_job, kill_paged, ..Cycle::start(Arc::new(plan), self.now) };
         self.go(Stage::Held { until: Deadline::start(self.now, hold.for_s.saturating_mul(1_000)) });
         (self.v.latched, self.v.doubt) = (false, false);
     }
@@ -107,8 +111,18 @@ impl Turn<'_> {
                 // The latch is tried again after every failed check, and so is the job that would not die.
                 (self.v.tried, self.v.killed) = (false, false);
                 self.retry(f);
+                self.no_later_than(self.c.plan.check.every_ms, f);
                 self.page_early(f, "the node check");
             }
+        }
+    }
+
+    /// A node that is merely not there yet is asked again as often as the config says.
+    fn no_later_than(&mut self, every_ms: u64, fault: &Fault) {
+        let soon = matches!(fault.class, Class::Transport | Class::NotReady | Class::OutcomeUnknown);
+        if soon && fault.retry_after_ms.is_none() {
+            let at = self.now.plus(every_ms);
+            self.v.next_at = self.v.next_at.take().map(|n| if n.since_boot_ms > at.since_boot_ms { at } else { n });
         }
     }
 

@@ -210,7 +210,13 @@ impl Turn<'_> {
 
     /// Enters a stage: what was learnt in the last one is forgotten.
     fn go(&mut self, stage: Stage) {
-        self.c.deadline = Deadline::start(self.now, stage_ms(&self.c.plan, &stage));
+        let (from, to) = (self.c.stage.name(), stage.name());
+        self.c.bounced |= from == StageName::Settle && to == StageName::Register;
+        // Deregistered again and again while it settles: the time that was given goes on, and its end pages.
+        let goes_on = self.c.bounced && from.homeward() && matches!(to, StageName::Register | StageName::Settle);
+        if !goes_on {
+            self.c.deadline = Deadline::start(self.now, stage_ms(&self.c.plan, &stage));
+        }
         self.c.entered = self.now.clone();
         if stage == Stage::Deregister {
             self.c.out_since = Some(self.now.clone());

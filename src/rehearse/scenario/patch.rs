@@ -12,7 +12,7 @@ use tokio::process::Command;
 use tokio::task::JoinSet;
 
 /// Ways to fail that no retry code lists: each breaks another layer.
-pub(crate) const EXOTIC: [Shape; 14] = [
+pub(crate) const EXOTIC: [Shape; 13] = [
     Shape::RstMidHeader,
     Shape::RstAfterRequest,
     Shape::FinMidHeader,
@@ -25,7 +25,6 @@ pub(crate) const EXOTIC: [Shape; 14] = [
     Shape::Http2Goaway,
     Shape::NoHead,
     Shape::ContinueThenFin,
-    Shape::CutJson,
     Shape::Html200,
 ];
 /// The default deadline of the check, simulated.

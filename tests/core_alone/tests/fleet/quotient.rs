@@ -91,6 +91,7 @@ impl Quotient<'_> {
                 .filter(|_| c.out_since.is_none())
                 .map(|_| Early { exit: Exit::EndedEarly, message: self.names.empty.clone() }),
             late: None,
+            bounced: c.bounced,
             refused_paged: false,
             skip_check: c.skip_check.as_ref().map(|_| self.names.empty.clone()),
             hold: c.hold.clone(),
