@@ -144,6 +144,7 @@ fn three_agents() {
     verify("3 agents", 2, 0, base(3, 1));
     verify("3 agents", 1, 1, base(3, 1));
     verify("3 agents, 2 slots", 1, 0, base(3, 2));
+    verify_in_full("3 agents, 2 slots", 1, 1, base(3, 2));
 }
 
 /// The stage that the miniature does not have, and the faults that it leaves out.

@@ -10,16 +10,19 @@ use stateright::{Model, Property};
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
+mod acts;
 pub mod home;
 mod intern;
 mod names;
 mod quotient;
+mod renaming;
 mod rules;
 mod tables;
 pub mod walk;
 mod world;
 
 pub use names::{CYCLES, Clock, HOLD, What};
+pub use renaming::PERMUTED;
 pub use tables::*;
 
 pub const NODES: usize = 3;

@@ -1,7 +1,8 @@
 //! The shipped functions behind handles: each distinct call is made once.
 use super::intern::{Handle, Memo, Table};
 use super::names::{CYCLES, Clock, Names, STALL_MS, cycle_of};
-use super::quotient::{Quotient, number_of, renamed_durable, renamed_seen};
+use super::quotient::{Quotient, number_of};
+use super::renaming::Renamed;
 use super::{Config, GROUPS, NODES, bit};
 use backstop_core_alone::cycle::{Durable, FailureClass, Seen, Stage, StageName};
 use backstop_core_alone::decide::{Step, decide, settle_commit};
@@ -19,7 +20,6 @@ use backstop_core_alone::time::Now;
 use backstop_core_alone::want::want;
 use backstop_core_alone::{heal, invariant};
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::OnceLock;
 
 /// A stored state.
 #[derive(Debug)]
@@ -31,21 +31,9 @@ pub struct Stored {
     pub failed: bool,
     /// Number of the cycle under way, whatever it is for.
     pub remembers: u8,
-    renamed: Renamed<Disk>,
+    pub renamed: Renamed<Disk>,
 }
 
-/// What it is called under each way of naming the nodes.
-struct Renamed<T>([OnceLock<T>; 6]);
-impl<T> Default for Renamed<T> {
-    fn default() -> Self {
-        Renamed(std::array::from_fn(|_| OnceLock::new()))
-    }
-}
-impl<T> std::fmt::Debug for Renamed<T> {
-    fn fmt(&self, _: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        Ok(())
-    }
-}
 pub type Disk = Handle<Stored>;
 impl Stored {
     /// A hold waits for its acknowledgement.
@@ -62,7 +50,7 @@ pub struct Running {
     pub now: Now,
     pub todo: Todo,
     pub outward: bool,
-    renamed: Renamed<Ram>,
+    pub renamed: Renamed<Ram>,
 }
 pub type Ram = Handle<Running>;
 
@@ -72,7 +60,7 @@ pub struct Written {
     pub claims: bool,
     /// The node and cycle whose failure it records.
     pub fails: Option<(usize, u8)>,
-    renamed: Renamed<Write>,
+    pub renamed: Renamed<Write>,
 }
 pub type Write = Handle<Written>;
 
@@ -96,7 +84,7 @@ pub struct Shared {
     pub sheet: Sheet,
     /// Who does not count as staying, a bit each.
     pub leavers: u8,
-    renamed: Renamed<Rec>,
+    pub renamed: Renamed<Rec>,
 }
 pub type Rec = Handle<Shared>;
 
@@ -208,9 +196,6 @@ pub struct Tables {
     seen: Memo<([Targets; NODES], u8), u8>,
     own: [[[Own; 2]; 2]; 4],
 }
-
-/// Where node `i` goes, for each way of naming three nodes.
-pub const PERMUTED: [[usize; NODES]; 6] = [[0, 1, 2], [1, 0, 2], [0, 2, 1], [2, 1, 0], [1, 2, 0], [2, 0, 1]];
 
 impl Tables {
     pub fn new(f: &Config, whole: bool) -> Tables {
@@ -553,74 +538,6 @@ impl Tables {
 
     pub fn sheet_record(&self, s: &Sheet) -> Rec {
         self.record(self.build(s))
-    }
-
-    // ---- other names ----
-
-    pub fn rename_ram(&self, ram: Ram, p: u8) -> Ram {
-        let to = &PERMUTED[usize::from(p)];
-        *ram.value().renamed.0[usize::from(p)].get_or_init(|| {
-            let (d, v) = (&ram.disk.d, &ram.v);
-            self.ram(&renamed_durable(&self.names, d, to), &renamed_seen(&self.names, v, to), &ram.now)
-        })
-    }
-    pub fn rename_disk(&self, disk: Disk, p: u8) -> Disk {
-        let to = &PERMUTED[usize::from(p)];
-        *disk.value().renamed.0[usize::from(p)].get_or_init(|| self.disk(renamed_durable(&self.names, &disk.d, to)))
-    }
-    pub fn rename_record(&self, record: Rec, p: u8) -> Rec {
-        let to = &PERMUTED[usize::from(p)];
-        *record.value().renamed.0[usize::from(p)].get_or_init(|| {
-            let mut s = record.sheet;
-            for i in 0..NODES {
-                s.slot[to[i]] = record.sheet.slot[i];
-                s.latch[to[i]] = record.sheet.latch[i];
-                s.hold[to[i]] = record.sheet.hold[i];
-                s.member[to[i]] = record.sheet.member[i];
-            }
-            self.sheet_record(&s)
-        })
-    }
-    pub fn rename_write(&self, write: Write, p: u8) -> Write {
-        let to = &PERMUTED[usize::from(p)];
-        *write.value().renamed.0[usize::from(p)].get_or_init(|| self.op(self.renamed_op(&write.op, to)))
-    }
-
-    fn renamed_op(&self, op: &Op, to: &[usize]) -> Op {
-        let names = &self.names;
-        let name = |i: &backstop_core_alone::ids::InstanceId| names.instance[to[names.node(i)]].clone();
-        let id = |c: &backstop_core_alone::ids::CycleId| {
-            let (i, n) = cycle_of(c);
-            names.plans[&(to[i], n, super::names::What::Patch)].id.clone()
-        };
-        let latch = |l: &backstop_core_alone::record::Latch| backstop_core_alone::record::Latch {
-            instance: name(&l.instance),
-            ..l.clone()
-        };
-        match op {
-            Op::Claim { instance, slot } => {
-                Op::Claim { instance: name(instance), slot: Slot { cycle: id(&slot.cycle), ..slot.clone() } }
-            }
-            Op::Confirm { instance, cycle, leaving } => {
-                Op::Confirm { instance: name(instance), cycle: id(cycle), leaving: *leaving }
-            }
-            Op::AddLatch { cycle, latch: l } => Op::AddLatch { cycle: id(cycle), latch: latch(l) },
-            Op::Free { instance, cycle, latch: l, finished } => Op::Free {
-                instance: name(instance),
-                cycle: id(cycle),
-                latch: l.as_ref().map(latch),
-                finished: finished
-                    .as_ref()
-                    .map(|f| backstop_core_alone::record::Finished { cycle: id(&f.cycle), ..f.clone() }),
-            },
-            Op::Hold { instance, hold, instead_of } => Op::Hold {
-                instance: name(instance),
-                hold: hold.clone(),
-                instead_of: instead_of.as_ref().map(|(c, l)| (id(c), l.as_ref().map(latch))),
-            },
-            Op::EndHold { instance } => Op::EndHold { instance: name(instance) },
-            other => panic!("an agent never writes {other:?}"),
-        }
     }
 }
 
