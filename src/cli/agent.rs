@@ -262,12 +262,10 @@ fn metadata_settings(config: &Config) -> MetadataSettings {
 
 /// The instance of an unfinished cycle, as this node's own state has it.
 fn unfinished(disk: &Arc<LinuxDisk>) -> Option<InstanceIdentity> {
-    match SnapshotFile::new(disk.clone(), STATE_NAME, SCHEMA).load::<Durable>() {
-        Loaded::Good { body, .. } if body.cycle.is_some() => {
-            Some(InstanceIdentity { instance_id: body.instance.0, local_ipv4: None })
-        }
-        _ => None,
-    }
+    let loaded = SnapshotFile::new(disk.clone(), STATE_NAME, SCHEMA).load::<Durable>();
+    let Loaded::Good { body, .. } = loaded else { return None };
+    let known = InstanceIdentity { instance_id: body.instance.0, local_ipv4: None };
+    body.cycle.is_some().then_some(known)
 }
 
 /// Who this is. Asked until it is known: a machine that has just started may have no metadata service yet. An unfinished

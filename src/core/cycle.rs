@@ -40,6 +40,7 @@ pub struct Durable {
 /// A cycle under way.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
+#[expect(clippy::struct_excessive_bools, reason = "each is one thing that must not be forgotten")]
 pub struct Cycle {
     /// What it is about.
     pub plan: Arc<Plan>,

@@ -113,6 +113,13 @@ impl FaultFiles {
         m.synced_names.insert(name.to_owned(), id);
     }
 
+    /// Takes a file and every trace of it away, behind everybody's back.
+    pub fn forget(&self, name: &str) {
+        let mut m = self.memory();
+        m.names.retain(|n, _| !n.starts_with(name));
+        m.synced_names.retain(|n, _| !n.starts_with(name));
+    }
+
     /// The machine stops now, or has stopped, and starts again; this is left of what was not synced. Troubles end.
     pub fn power_on(&self, survival: Survival) {
         let mut m = self.memory();

@@ -163,28 +163,55 @@ async fn unreadable_state_on_a_disk_that_takes_nothing_still_brings_the_node_bac
     }
 }
 
-#[tokio::test]
-async fn state_of_another_instance_is_set_aside_and_never_resumed() {
-    let fake = Fake::new();
-    let r = at(&fake, StageName::Drain).await;
-    r.kill();
-    let theirs = String::from_utf8(read_state(&fake)).unwrap();
-    // As an image that was made of a node in mid-cycle carries it: whole, and of somebody else.
-    let body: serde_json::Value = serde_json::from_str(&theirs).unwrap();
-    let mut durable: backstop::core::cycle::Durable = serde_json::from_value(body["body"].clone()).unwrap();
+/// A whole state file of another instance, in mid-cycle, as an image that was made of a running node carries it.
+fn foreign(fake: &Fake) -> Vec<u8> {
+    let text = String::from_utf8(read_state(fake)).unwrap();
+    let file: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let mut durable: backstop::core::cycle::Durable = serde_json::from_value(file["body"].clone()).unwrap();
     durable.instance = "i-00000000000000ff".into();
     if let Some(c) = &mut durable.cycle {
         let mut plan = (*c.plan).clone();
         plan.instance = durable.instance.clone();
         c.plan = plan.into();
     }
-    let bytes = backstop::state::snapshot::encode(backstop::core::cycle::SCHEMA, 7, &durable).unwrap();
-    fake.files.plant("state.json", &bytes);
+    backstop::state::snapshot::encode(backstop::core::cycle::SCHEMA, 7, &durable).unwrap()
+}
+
+#[tokio::test]
+async fn state_of_another_instance_is_set_aside_and_never_resumed() {
+    let theirs = {
+        let other = Fake::new();
+        at(&other, StageName::Drain).await.kill();
+        foreign(&other)
+    };
+    let fake = Fake::new();
+    fake.files.plant("state.json", &theirs);
     let r = Running::start(&fake).await;
-    r.pass(2).await;
+    r.pass(60).await;
     assert_eq!(r.stage(), None, "a fresh node");
-    assert!(quarantined(&fake));
-    assert!(fake.pages().is_empty());
+    assert!(quarantined(&fake) && fake.in_service() && fake.pages().is_empty());
+}
+
+#[tokio::test]
+async fn a_node_without_state_that_has_a_slot_is_latched_paged_and_brought_back() {
+    for lost in ["another instance's state", "no state"] {
+        let fake = Fake::new();
+        let r = at(&fake, StageName::Drain).await;
+        r.kill();
+        if lost == "no state" {
+            fake.files.forget("state.json");
+        } else {
+            let theirs = foreign(&fake);
+            fake.files.plant("state.json", &theirs);
+        }
+        let r = Running::start(&fake).await;
+        r.until("home", 400, |r| r.stage().is_none() && r.fake.in_service()).await;
+        let record = fake.record();
+        let classes: Vec<_> = record.open_latches().map(|(_, l)| l.class.to_string()).collect();
+        assert_eq!(classes, ["state"], "{lost}");
+        assert!(record.slots.is_empty(), "{lost}: under the lost cycle's own name its slot is freed");
+        assert_eq!(fake.pages().len(), 1, "{lost}");
+    }
 }
 
 fn read_state(fake: &Fake) -> Vec<u8> {
