@@ -53,7 +53,7 @@ pub trait Jobs: Send + Sync + 'static {
     fn ask(&self, cycle: &str) -> impl Future<Output = Result<JobStatus, Fault>> + Send;
     /// Starts it, once: a second call for the same cycle changes nothing.
     fn start(&self, cycle: &str, job: &JobSpec, timeout_ms: u64) -> impl Future<Output = Result<(), Fault>> + Send;
-    /// Kills the job's whole group. Returns when it is gone, or with a fault that says that it is not.
+    /// Kills the job's whole group; one that was never started is called off for good. Returns when it is gone, or with a fault that says that it is not.
     fn kill(&self, cycle: &str) -> impl Future<Output = Result<(), Fault>> + Send;
 }
 

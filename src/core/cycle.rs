@@ -35,6 +35,22 @@ pub struct Durable {
     pub page_seq: u64,
     /// Wall times of reboots that were asked for, in ms: the daily cap.
     pub reboots_ms: Vec<u64>,
+    /// The fleet record as this node last saw it: one that went back is a restored copy.
+    #[serde(default)]
+    pub record: Option<RecordSeen>,
+    /// There was no state, and no acknowledged record has said yet that it knows nothing of this instance.
+    #[serde(default)]
+    pub unproven: bool,
+}
+
+/// How far a fleet's record had come.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RecordSeen {
+    /// Which fleet's.
+    pub fleet: Arc<str>,
+    /// Its counter.
+    pub counter: u64,
 }
 
 /// A cycle under way.
@@ -50,8 +66,14 @@ pub struct Cycle {
     pub deadline: Deadline,
     /// When the stage was entered.
     pub entered: Now,
-    /// When the road out was entered: from here on the node may be out.
+    /// When the first call that leads out was decided: from here on the node may be out.
     pub out_since: Option<Now>,
+    /// Connections that were left when the drain's time was over, and were cut.
+    #[serde(default)]
+    pub cut: Option<u32>,
+    /// The job runner has the job: from here on one that does not know it has lost it.
+    #[serde(default)]
+    pub job_started: bool,
     /// How the job ended.
     pub verdict: Option<Verdict>,
     /// The job may still run and has to be killed.
@@ -68,6 +90,9 @@ pub struct Cycle {
     pub bounced: bool,
     /// The page about a call that is refused on the way back has been raised.
     pub refused_paged: bool,
+    /// The page that only the disk keeps the slot from being given back has been raised.
+    #[serde(default)]
+    pub disk_paged: bool,
     /// An operator said to register without the node check, and why.
     pub skip_check: Option<Arc<str>>,
     /// An operator's hold on the way back that waits for its acknowledgement. Stored before it is written.
@@ -324,6 +349,8 @@ pub struct Seen {
     pub job_new: bool,
     /// Its start, or the reboot, was asked for in this stage.
     pub started: bool,
+    /// A start of the job came back with a fault: it may have started all the same.
+    pub start_failed: bool,
     /// The left-over job was killed, or that was tried.
     pub killed: bool,
     /// Node checks in a row that passed.
@@ -338,6 +365,10 @@ pub struct Seen {
     pub connections: Option<u32>,
     /// Reads in a row that said nothing.
     pub unknown: u8,
+    /// This process has just started, or stood still: it looks once before it takes a deadline for missed.
+    pub unread: bool,
+    /// The disk refused what this state came to.
+    pub disk_refused: bool,
     /// Not before then.
     pub next_at: Option<Now>,
     /// Failing tries in a row.
@@ -359,7 +390,7 @@ pub struct Seen {
 impl Seen {
     /// What a process knows that has just started: nothing, and a write may be under way.
     pub fn recovered() -> Seen {
-        Seen { doubt: true, ..Seen::default() }
+        Seen { doubt: true, unread: true, ..Seen::default() }
     }
 
     /// What goes on into another stage.
@@ -372,7 +403,16 @@ impl Seen {
 impl Durable {
     /// A fresh node.
     pub fn new(instance: InstanceId) -> Durable {
-        Durable { instance, cycle: None, last: None, pages: Vec::new(), page_seq: 0, reboots_ms: Vec::new() }
+        Durable {
+            instance,
+            cycle: None,
+            last: None,
+            pages: Vec::new(),
+            page_seq: 0,
+            reboots_ms: Vec::new(),
+            record: None,
+            unproven: false,
+        }
     }
 
     /// The stage's name; `None` = idle.
@@ -396,6 +436,8 @@ impl Cycle {
             deadline,
             entered: now.clone(),
             out_since: out,
+            cut: None,
+            job_started: false,
             verdict: None,
             kill_job: false,
             kill_paged: false,
@@ -404,6 +446,7 @@ impl Cycle {
             late: None,
             bounced: false,
             refused_paged: false,
+            disk_paged: false,
             skip_check: None,
             hold: None,
         }
@@ -493,6 +536,7 @@ fn without_disk(present: &Durable, next: Durable, now: &Now) -> Durable {
         }
         turned
     };
+    let out = |d: &Durable| d.cycle.as_ref().is_some_and(|c| c.out_since.is_some());
     let mutant = present.cycle.as_ref().is_some_and(|c| c.plan.rules.is(Mutant::HomewardNeedsCommit));
     if mutant {
         return present.clone();
@@ -504,6 +548,10 @@ fn without_disk(present: &Durable, next: Durable, now: &Now) -> Durable {
         // Nothing was taken; after a crash the claim that is stored ends the same way.
         (Some(S::Claim), None) => next,
         (Some(S::Claim), Some(S::Claim | S::Deregister | S::Release)) => turned(false),
+        // Nothing has left yet: home all the same, since the slot waits for the disk.
+        (Some(S::Deregister), Some(S::Release)) if !out(present) => turned(false),
+        // That it may be out is on the disk before the first call, or there is none.
+        (Some(S::Deregister), Some(S::Deregister)) if !out(present) && out(&next) => present.clone(),
         (Some(S::Deregister | S::Drain), Some(S::Drain | S::Patch | S::Held))
         | (Some(S::Patch | S::Reboot), Some(S::Reboot)) => turned(true),
         // Only pages and notes differ: they go on in memory.

@@ -1,5 +1,6 @@
 //! What can happen to a cycle: answers to its effects, time, and people.
 
+use super::cycle::RecordSeen;
 use super::error::Fault;
 use super::guard::Verdicts;
 use super::ids::InstanceId;
@@ -21,6 +22,16 @@ pub enum Event {
     Tick,
     /// A cycle is to begin; its guards were read before and pass.
     Start(Arc<Plan>),
+    /// This process stood still (a frozen machine, a stopped process): what it knows may be old.
+    StoodStill,
+    /// The state of this node is lost, and here is why; its way back is to begin.
+    StateLost(Arc<Plan>, Arc<str>),
+    /// This node has no state, is out, and the record has this hold of it.
+    Adopt(Arc<Plan>),
+    /// Whether a node without state has yet to be told by an acknowledged record that it is a fresh one.
+    Unproven(bool),
+    /// The fleet record, as it was just seen.
+    RecordSeen(RecordSeen),
     /// The compare-and-set was acknowledged; the record's leavers in that version.
     Acked {
         /// Holders of slots and holds.

@@ -2,9 +2,10 @@
 
 use super::cycle::{Durable, StageName};
 use super::ids::{CycleId, InstanceId};
-use super::record::Record;
+use super::record::{Pause, Record};
 use super::rules::{Mutant, Rules};
 use super::target::Own;
+use super::time::{Dwell, Now};
 
 /// One thing that a node may do for itself.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -17,10 +18,40 @@ pub enum Heal {
     EndHold,
 }
 
+/// `hold --all` as this process first saw it. Its time is counted from there: no two clocks are compared.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Off(Option<(Pause, Dwell)>);
+
+impl Off {
+    /// Takes in what the record says now; `None` = unknown, and what was last seen stays in force for its time.
+    pub fn see(&mut self, record: Option<&Record>, now: &Now) {
+        let Some(record) = record else { return };
+        let Some(hold) = &record.hold_all else {
+            self.0 = None;
+            return;
+        };
+        if self.0.as_ref().is_none_or(|(order, _)| *order != hold.order) {
+            self.0 = Some((hold.order.clone(), Dwell::start(now, hold.for_s.saturating_mul(1_000))));
+        }
+    }
+
+    /// Self-heal is off.
+    pub fn is_on(&self, now: &Now) -> bool {
+        self.0.as_ref().is_some_and(|(_, time)| !time.over(now))
+    }
+}
+
 /// What may be put right now. It may act when no cycle runs, and also while `release` waits for the store: what has settled
 /// owes nothing, but it must not lie there deregistered for as long as the store is away. Like a slot, a hold leaves the
 /// record only when its node is in service again.
-pub fn heal(d: &Durable, own: &[Own], record: Option<&Record>, me: &InstanceId, rules: &Rules) -> Option<Heal> {
+pub fn heal(
+    d: &Durable,
+    own: &[Own],
+    record: Option<&Record>,
+    off: bool,
+    me: &InstanceId,
+    rules: &Rules,
+) -> Option<Heal> {
     let idle = d.cycle.is_none();
     let releasing = d.stage() == Some(StageName::Release) && !rules.is(Mutant::ReleaseOnlyFrees);
     if !idle && !releasing {
@@ -28,8 +59,7 @@ pub fn heal(d: &Durable, own: &[Own], record: Option<&Record>, me: &InstanceId, 
     }
     let out = |o: &Own| matches!(o, Own::Gone | Own::Draining | Own::NoRow);
     if let Some(group) = own.iter().position(out) {
-        let switched_off = record.is_some_and(|r| r.hold_all.is_some());
-        return (!switched_off).then_some(Heal::Register(group));
+        return (!off).then_some(Heal::Register(group));
     }
     let in_service = !own.is_empty() && own.iter().all(|o| *o == Own::InService);
     let record = record.filter(|_| idle && in_service)?;
@@ -42,6 +72,7 @@ pub fn heal(d: &Durable, own: &[Own], record: Option<&Record>, me: &InstanceId, 
 #[cfg(test)]
 mod tests {
     use super::super::record::{Extra, Hold, Op, Pause, Slot, apply};
+    use super::super::time::BootId;
     use super::*;
 
     fn rules() -> Rules {
@@ -57,7 +88,7 @@ mod tests {
         Pause { by: "ann".into(), reason: "a move".into(), since_ms: 0, extra: Extra::new() }
     }
     fn idle(own: &[Own], record: Option<&Record>) -> Option<Heal> {
-        heal(&Durable::new("i-0".into()), own, record, &"i-0".into(), &rules())
+        heal(&Durable::new("i-0".into()), own, record, false, &"i-0".into(), &rules())
     }
 
     #[test]
@@ -72,11 +103,23 @@ mod tests {
         assert_eq!(idle(&[Own::InService; 2], Some(&r)), None, "zero writes at rest");
     }
 
+    fn at(ms: u64) -> Now {
+        Now { wall_ms: 7, boot: BootId("a".into()), since_boot_ms: ms }
+    }
+
     #[test]
-    fn hold_all_switches_it_off() {
+    fn hold_all_switches_it_off_for_its_time_also_while_the_record_is_unknown() {
         let all = Hold { node: "node-0".into(), order: order(), for_s: 60, extra: Extra::new() };
         let r = apply(&Record::new("blue".into()), &Op::HoldAll(Some(all)), &rules()).unwrap();
-        assert_eq!(idle(&[Own::Gone], Some(&r)), None);
+        let mut off = Off::default();
+        off.see(Some(&r), &at(0));
+        off.see(None, &at(10_000));
+        off.see(Some(&r), &at(20_000));
+        assert!(off.is_on(&at(59_999)) && !off.is_on(&at(60_000)), "counted from the first sight");
+        let own = [Own::Gone];
+        assert_eq!(heal(&Durable::new("i-0".into()), &own, Some(&r), true, &"i-0".into(), &rules()), None);
+        off.see(Some(&Record::new("blue".into())), &at(30_000));
+        assert!(!off.is_on(&at(30_000)), "taken back");
     }
 
     #[test]

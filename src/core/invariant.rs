@@ -23,8 +23,8 @@ pub fn durable(d: &Durable) -> Result<(), Broken> {
     // A claim that turned round on a full disk is on the way back without having left.
     let stayed = c.early.is_some() && at.homeward();
     rule(
-        at == StageName::Claim || at == StageName::Release || c.out_since.is_some() || stayed,
-        "from deregister to settle the node may be out, and since when is known",
+        matches!(at, StageName::Claim | StageName::Deregister | StageName::Release) || c.out_since.is_some() || stayed,
+        "from drain to settle the node may be out, and since when is known",
     )?;
     rule(
         c.failure.is_none()

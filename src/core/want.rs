@@ -12,7 +12,7 @@ use super::time::Now;
 /// What this state wants.
 pub fn want(d: &Durable, v: &Seen, now: &Now) -> Want {
     let Some(c) = &d.cycle else { return Want::Idle };
-    if c.deadline.due(now) {
+    if c.deadline.due(now) && !looks_first(c, v) {
         return Want::Wait(now.clone()); // a tick, which acts on it
     }
     if let Some(effect) = urgent(c, v, now) {
@@ -22,7 +22,8 @@ pub fn want(d: &Durable, v: &Seen, now: &Now) -> Want {
         && at.boot == now.boot
         && at.since_boot_ms > now.since_boot_ms
     {
-        return Want::Wait(earlier(at.clone(), c.deadline.due_at(now), c.deadline.fired()));
+        let no_deadline = c.deadline.fired() || looks_first(c, v);
+        return Want::Wait(earlier(at.clone(), c.deadline.due_at(now), no_deadline));
     }
     match &c.stage {
         Stage::Claim { .. } => Want::Do(claim(c, v, now)),
@@ -44,6 +45,14 @@ pub fn want(d: &Durable, v: &Seen, now: &Now) -> Want {
         Stage::Settle => Want::Do(Effect::ReadOwn),
         Stage::Release => Want::Do(Effect::Record(release(c, now))),
     }
+}
+
+/// A process that has just started, or stood still, looks once before it takes a deadline for missed: the world may have
+/// got there in the meantime. Only where a look leads nowhere by itself.
+pub(super) fn looks_first(c: &Cycle, v: &Seen) -> bool {
+    v.unread
+        && matches!(c.stage, Stage::Drain | Stage::Patch | Stage::Check | Stage::Register | Stage::Settle)
+        && !c.deadline.fired()
 }
 
 fn earlier(a: Now, b: Now, b_is_over: bool) -> Now {
@@ -125,8 +134,11 @@ fn deregister(c: &Cycle, v: &Seen, now: &Now) -> Effect {
     let next = (0..groups(c)).find(|g| !bit(v.called, *g));
     match next {
         None => Effect::ReadOwn,
+        // A hold of a node that is out already takes nobody away: then the floor is not asked.
+        Some(_) if v.own.is_empty() && matches!(c.plan.kind, Kind::Hold(_)) => Effect::ReadOwn,
         Some(_) if !acked(c, v, now) => confirm(c, v, true),
-        Some(_) if !v.floor && !once => Effect::ReadFleet,
+        // Nothing is called before it is written down that this node may be out.
+        Some(_) if (!v.floor && !once) || c.out_since.is_none() => Effect::ReadFleet,
         Some(g) => Effect::Deregister(g),
     }
 }

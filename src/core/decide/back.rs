@@ -3,7 +3,7 @@
 
 #![expect(clippy::wildcard_enum_match_arm, reason = "total by design: what does not fit a stage changes nothing")]
 
-use super::super::cycle::{Cycle, Ended, Stage, StageName};
+use super::super::cycle::{Cycle, Ended, Stage, StageName, stage_ms};
 use super::super::error::{Class, Fault};
 use super::super::event::Event;
 use super::super::exit::Exit;
@@ -199,7 +199,7 @@ impl Turn<'_> {
             let at = self.now.plus(poll);
             self.v.next_at = Some(if at.since_boot_ms < over_at.since_boot_ms { at } else { over_at });
         } else {
-            self.v.bake = None;
+            (self.v.bake, self.v.disk_refused) = (None, false);
             self.needs_a_person(own);
         }
     }
@@ -221,7 +221,21 @@ impl Turn<'_> {
         self.page(PageKind::OutOfService, Severity::Critical, message.into());
     }
 
+    /// It is in service, and baked; only the disk keeps the slot from being given back. No failure: the node is not out.
+    fn slot_waits_for_disk(&mut self) {
+        self.c.deadline = Deadline::start(self.now, stage_ms(&self.c.plan, &self.c.stage));
+        if !self.c.disk_paged {
+            self.c.disk_paged = true;
+            let message = "the node is back in service, but the state directory cannot be written: its slot is not given \
+                           back, and no other node can be patched";
+            self.page(PageKind::ReleaseStuck, Severity::Warning, message.into());
+        }
+    }
+
     pub(super) fn homeward_deadline(&mut self) {
+        if self.c.stage == Stage::Settle && self.v.disk_refused {
+            return self.slot_waits_for_disk();
+        }
         let first = self.c.late.is_none();
         let stage = self.c.stage.name();
         self.c.late.get_or_insert(stage);

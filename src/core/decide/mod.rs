@@ -14,6 +14,8 @@ use super::error::{Fault, Jitter, PageWhen};
 use super::event::Event;
 use super::exit::Exit;
 use super::page::{self, PageKind, Severity};
+use super::plan::{Kind, Plan};
+use super::rules::Mutant;
 use super::time::{Deadline, Now};
 use super::want;
 use std::sync::Arc;
@@ -41,13 +43,28 @@ pub fn decide(d: &Durable, v: &Seen, event: &Event, now: &Now, jitter: Jitter) -
         durable.pages.retain(|p| p.seq != *seq);
         return Step { durable, seen: v.clone() };
     }
+    if let Event::RecordSeen(seen) = event {
+        let mut durable = d.clone();
+        let highest = durable.record.as_ref().filter(|r| r.fleet == seen.fleet).map_or(0, |r| r.counter);
+        if seen.counter > highest {
+            durable.record = Some(seen.clone());
+        }
+        return Step { durable, seen: v.clone() };
+    }
+    if let Event::Unproven(unproven) = event {
+        return Step { durable: Durable { unproven: *unproven, ..d.clone() }, seen: v.clone() };
+    }
     match (&d.cycle, event) {
+        (None, Event::StateLost(plan, why)) => state_lost(d, plan, why, now),
+        (None, Event::Adopt(plan)) => adopt(d, plan, now),
         (None, Event::Start(plan)) => {
             let mut durable = d.clone();
             durable.cycle = Some(Cycle::start(plan.clone(), now));
             Step { durable, seen: Seen::default() }
         }
-        (None, _) | (Some(_), Event::Start(_)) => Step { durable: d.clone(), seen: v.clone() },
+        (None, _) | (Some(_), Event::Start(_) | Event::StateLost(..) | Event::Adopt(_)) => {
+            Step { durable: d.clone(), seen: v.clone() }
+        }
         (Some(c), _) => {
             let mut t = Turn { d: d.clone(), c: c.clone(), v: v.clone(), now, jitter, idle: None };
             t.event(event);
@@ -56,17 +73,36 @@ pub fn decide(d: &Durable, v: &Seen, event: &Event, now: &Now, jitter: Jitter) -
     }
 }
 
+/// What this node was doing is not known: latched and paged at once, its job killed, the node put back if it passes.
+fn state_lost(d: &Durable, plan: &Arc<Plan>, why: &Arc<str>, now: &Now) -> Step {
+    let failure =
+        Failure { stage: StageName::Check, class: FailureClass::State, message: why.clone(), at: now.clone() };
+    let cycle = Cycle { failure: Some(failure), kill_job: true, ..Cycle::start(plan.clone(), now) };
+    let mut durable = Durable { cycle: Some(cycle), ..d.clone() };
+    page::raise_failure(&mut durable, now);
+    Step { durable, seen: Seen::default() }
+}
+
+/// A node that is out and has lost its state finds its hold in the record: it is held on, from now for the stated time.
+fn adopt(d: &Durable, plan: &Arc<Plan>, now: &Now) -> Step {
+    let Kind::Hold(hold) = &plan.kind else { return Step { durable: d.clone(), seen: Seen::default() } };
+    let until = Deadline::start(now, hold.for_s.saturating_mul(1_000));
+    let stage = Stage::Held { until: until.clone() };
+    let cycle = Cycle { stage, deadline: until, out_since: Some(now.clone()), ..Cycle::start(plan.clone(), now) };
+    Step { durable: Durable { cycle: Some(cycle), ..d.clone() }, seen: Seen::default() }
+}
+
 /// The commit of a decision, as every driver of the core does it: stored, or turned homeward, or not at all.
 pub fn settle_commit(present: &Durable, v: &Seen, step: Step, stored: bool, now: &Now) -> Step {
     if stored {
-        return step;
+        return Step { seen: Seen { disk_refused: false, ..step.seen }, ..step };
     }
     let durable = advance(present, step.durable.clone(), false, now);
     let seen = if durable == step.durable {
         step.seen
     } else if durable == *present {
         // The same effect again, but not in a busy loop.
-        Seen { next_at: Some(now.plus(COMMIT_RETRY_MS)), ..v.clone() }
+        Seen { next_at: Some(now.plus(COMMIT_RETRY_MS)), disk_refused: true, ..v.clone() }
     } else {
         v.entering()
     };
@@ -98,6 +134,10 @@ impl Turn<'_> {
         match e {
             Event::Tick => return self.tick(),
             Event::Recovered => return self.recovered(),
+            Event::StoodStill => {
+                self.v.unread = true;
+                return;
+            }
             Event::Rejoin { by, reason, skip_check } => return self.rejoin(by, reason, *skip_check),
             Event::Own(own, _) if own.len() != want::groups(&self.c) => {
                 // "All of them" must not be true of a read that left a group out.
@@ -107,7 +147,24 @@ impl Turn<'_> {
             }
             _ => {}
         }
+        let stage = self.c.stage.name();
         self.at_stage(e);
+        if self.v.unread && self.c.stage.name() == stage && self.bad_news(e) {
+            self.v.unread = false;
+        }
+    }
+
+    /// The look that a late deadline waited for says that the stage is not done.
+    fn bad_news(&self, e: &Event) -> bool {
+        match (self.c.stage.name(), e) {
+            (StageName::Drain, Event::Own(..)) => !self.v.gone,
+            (StageName::Drain, Event::Connections(n)) => *n != Ok(0),
+            (StageName::Check, Event::Checked(result)) => result.is_err(),
+            (StageName::Register, Event::Called(_, result)) => result.is_err(),
+            (StageName::Settle, Event::Own(..)) => self.v.bake.is_none(),
+            (StageName::Patch, Event::Job(_)) | (StageName::Register, Event::Own(..)) => true,
+            _ => false,
+        }
     }
 
     fn at_stage(&mut self, e: &Event) {
@@ -130,7 +187,7 @@ impl Turn<'_> {
             self.c.deadline = Deadline::start(self.now, stage_ms(&self.c.plan, &self.c.stage));
         }
         if let Stage::Reboot { from, .. } = &self.c.stage
-            && (*from != self.now.boot || self.c.plan.rules.is(super::rules::Mutant::SameBootCounts))
+            && (*from != self.now.boot || self.c.plan.rules.is(Mutant::SameBootCounts))
         {
             return self.go(Stage::Check);
         }
@@ -143,7 +200,7 @@ impl Turn<'_> {
         if self.c.stage == Stage::Check && self.c.skip_check.is_some() {
             return self.go(Stage::Register);
         }
-        if self.c.deadline.due(self.now) {
+        if self.c.deadline.due(self.now) && !want::looks_first(&self.c, &self.v) {
             self.deadline();
         }
     }
@@ -166,6 +223,11 @@ impl Turn<'_> {
     fn deadline(&mut self) {
         match &self.c.stage {
             Stage::Claim { .. } => self.end_claim(Exit::Unreachable, "the claim was not answered in time"),
+            Stage::Deregister if self.c.out_since.is_none() => {
+                let why = self.v.fault.as_ref().map_or_else(String::new, |f| format!(": {f}"));
+                let message = format!("it could not be confirmed in time that this node may leave{why}");
+                self.home(Exit::Unreachable, &message);
+            }
             Stage::Deregister | Stage::Patch => {
                 self.c.kill_job = self.c.stage == Stage::Patch;
                 self.fail_late();
@@ -191,6 +253,7 @@ impl Turn<'_> {
         match self.c.stage.name() {
             StageName::Claim => self.end_claim(Exit::EndedEarly, &why),
             StageName::Deregister | StageName::Drain => self.home(Exit::EndedEarly, &why),
+            StageName::Patch if self.job_not_started() => self.home_without_job(&why),
             StageName::Patch | StageName::Reboot => {
                 self.c.kill_job = self.c.stage == Stage::Patch;
                 self.fail(FailureClass::Cancelled, &why);
@@ -218,17 +281,26 @@ impl Turn<'_> {
             self.c.deadline = Deadline::start(self.now, stage_ms(&self.c.plan, &stage));
         }
         self.c.entered = self.now.clone();
-        if stage == Stage::Deregister {
-            self.c.out_since = Some(self.now.clone());
+        let rules = &self.c.plan.rules;
+        let unread = rules.is(Mutant::FloorOncePerCycle) || rules.is(Mutant::FloorBeforeSlot);
+        // A hold finds its node out already.
+        if stage == Stage::Drain || (unread && stage == Stage::Deregister) {
+            self.may_be_out();
         }
         self.c.stage = stage;
         self.v = self.v.entering();
     }
 
-    /// Home without a failure: an operator's or a late guard's word.
+    /// From here on the node may be out: written down before the first call that leads there.
+    fn may_be_out(&mut self) {
+        self.c.out_since.get_or_insert_with(|| self.now.clone());
+    }
+
+    /// Home without a failure: an operator's or a late guard's word. A node that no call was made for has only its slot to
+    /// give back: it is not registered again.
     fn home(&mut self, exit: Exit, message: &str) {
         self.c.early.get_or_insert(Early { exit, message: message.into() });
-        self.go(Stage::Check);
+        self.go(if self.c.out_since.is_some() { Stage::Check } else { Stage::Release });
     }
 
     /// Records the first failure: latch and page follow from it. Never chooses a road.

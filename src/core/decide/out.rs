@@ -99,6 +99,7 @@ impl Turn<'_> {
                 if guard::floor(view, &p.instance, &self.v.leavers, &p.rules, named) {
                     self.answered(None);
                     self.v.floor = true;
+                    self.may_be_out();
                 } else {
                     let stay = view.staying(&p.instance, &self.v.leavers);
                     let need = p.rules.minimum_during_patch;
@@ -109,6 +110,7 @@ impl Turn<'_> {
             Event::Fleet(Err(f)) if self.c.plan.rules.is(Mutant::UnknownIsHealthy) => {
                 self.retry(f);
                 (self.v.floor, self.v.next_at) = (true, None);
+                self.may_be_out();
             }
             Event::Fleet(Err(f)) => {
                 self.v.unknown = self.v.unknown.saturating_add(1);
@@ -132,15 +134,20 @@ impl Turn<'_> {
     }
 
     fn deregister_own(&mut self, own: &[Own], fault: Option<&Fault>) {
-        let asked = self.v.fault.clone();
+        let last = self.v.fault.clone();
         self.note_own(own, fault);
         if self.v.fault.is_none() {
-            self.v.fault = asked; // why a group still calls it healthy, for the page
+            self.v.fault = last; // why a group still calls it healthy, for the page
         }
         for (g, _) in own.iter().enumerate().filter(|(_, o)| **o == Own::InService) {
             self.v.called = want::without_bit(self.v.called, g);
         }
-        let out = |o: &Own| !matches!(o, Own::InService | Own::Unknown);
+        // Before the first call "unhealthy" is no answer to it.
+        let asked = self.c.out_since.is_some();
+        if !asked && fault.is_none() {
+            self.v.next_at = None;
+        }
+        let out = |o: &Own| !matches!(o, Own::InService | Own::Unknown) && (asked || !o.registered());
         let one = self.c.plan.rules.is(Mutant::OneGroupIsEnough);
         if if one { own.iter().any(out) } else { own.iter().all(out) } {
             self.go(Stage::Drain);
@@ -215,7 +222,10 @@ impl Turn<'_> {
                 self.fail(FailureClass::Connections, &format!("{n} connections left when the drain's time was over"));
                 self.go(Stage::Check);
             }
-            (true, false) => self.leave_drain(),
+            (true, false) => {
+                self.c.cut = self.v.connections.filter(|n| *n > 0);
+                self.leave_drain();
+            }
         }
     }
 
@@ -227,18 +237,19 @@ impl Turn<'_> {
                 (self.v.acked_at, self.v.leavers, self.v.gone) = (Some(self.now.clone()), leavers.clone(), false);
             }
             Event::Unanswered(f) => self.retry(f),
+            Event::CasRefused(refusal) if self.job_not_started() => self.home_without_job(&refused(refusal).1),
             Event::CasRefused(refusal) => {
                 self.fail(FailureClass::SlotLost, &refused(refusal).1);
                 self.leave_patch();
             }
             Event::Own(own, fault) => self.still_gone(own, fault.as_ref()),
             Event::Started(Ok(())) => {
-                self.v.started = true;
+                (self.v.started, self.c.job_started) = (true, true);
                 self.answered(Some(JOB_POLL_MS));
             }
             Event::Started(Err(f)) => {
                 // It may have started: ask, and look again before the next try.
-                (self.v.job_new, self.v.gone) = (false, false);
+                (self.v.job_new, self.v.gone, self.v.start_failed) = (false, false, true);
                 self.retry(f);
             }
             Event::Job(Ok(status)) => self.job(status),
@@ -251,6 +262,17 @@ impl Turn<'_> {
     pub(super) fn leave_patch(&mut self) {
         self.c.kill_job |= self.c.stage == Stage::Patch;
         self.go(Stage::Check);
+    }
+
+    /// For certain: the runner said so in this stage, and nothing was asked of it since.
+    pub(super) fn job_not_started(&self) -> bool {
+        self.v.job_new && !self.v.started && !self.v.start_failed && !self.c.job_started
+    }
+
+    /// Ended before the job: no failure. It is called off all the same, so that a crash here cannot start it later.
+    pub(super) fn home_without_job(&mut self, why: &str) {
+        self.c.kill_job = true;
+        self.home(Exit::EndedEarly, why);
     }
 
     /// The look right before a job or a reboot.
@@ -267,12 +289,17 @@ impl Turn<'_> {
 
     fn job(&mut self, status: &JobStatus) {
         match status {
+            JobStatus::New if self.c.job_started => {
+                let message = "the job was started, and the job runner knows nothing of it any more";
+                self.fail(FailureClass::JobLost, message);
+                self.leave_patch();
+            }
             JobStatus::New => {
                 (self.v.job_new, self.v.started) = (true, false);
                 self.v.next_at = None;
             }
             JobStatus::Running => {
-                self.v.started = true;
+                (self.v.started, self.c.job_started) = (true, true);
                 self.answered(Some(JOB_POLL_MS));
             }
             JobStatus::Lost => {

@@ -6,7 +6,7 @@ mod home;
 mod out;
 mod world;
 
-use super::super::cycle::{Cycle, Durable, Ended, FailureClass, Seen, Stage, StageName, advance};
+use super::super::cycle::{Cycle, Durable, Ended, FailureClass, RecordSeen, Seen, Stage, StageName, advance};
 use super::super::error::{Class, Fault, Jitter};
 use super::super::event::Event;
 use super::super::exit::Exit;
@@ -22,7 +22,7 @@ use super::super::time::{Deadline, Dwell, Now};
 use super::{Step, decide, settle_commit};
 use world::{at, cycle_in, hold, patch_plan, plan};
 
-const EVENTS: usize = 18;
+const EVENTS: usize = 23;
 
 /// A total match: a new event has to be put into the table.
 fn kind_of(e: &Event) -> &'static str {
@@ -44,6 +44,11 @@ fn kind_of(e: &Event) -> &'static str {
         Event::Checked(_) => "checked",
         Event::Rejoin { .. } => "rejoin",
         Event::Hold(_) => "hold",
+        Event::StoodStill => "stood-still",
+        Event::StateLost(..) => "state-lost",
+        Event::Adopt(_) => "adopt",
+        Event::Unproven(_) => "unproven",
+        Event::RecordSeen(_) => "record-seen",
         Event::PageAccepted(_) => "page-accepted",
     }
 }
@@ -100,6 +105,12 @@ fn events(now: &Now) -> Vec<(&'static str, Event)> {
         ("rejoin", Event::Rejoin { by: "a".into(), reason: "b".into(), skip_check: false }),
         ("rejoin", Event::Rejoin { by: "a".into(), reason: "b".into(), skip_check: true }),
         ("hold", Event::Hold(hold())),
+        ("stood-still", Event::StoodStill),
+        ("state-lost", Event::StateLost(plan(Kind::Recovery), "unreadable".into())),
+        ("adopt", Event::Adopt(plan(Kind::Hold(hold())))),
+        ("adopt", Event::Adopt(patch_plan())),
+        ("unproven", Event::Unproven(true)),
+        ("record-seen", Event::RecordSeen(RecordSeen { fleet: "blue".into(), counter: 7 })),
         ("page-accepted", Event::PageAccepted(1)),
     ];
     for class in Class::ALL {
@@ -143,6 +154,7 @@ fn knowledge(now: &Now) -> Vec<Seen> {
         gone: true,
         job_new: true,
         started: true,
+        unread: true,
         passes: 2,
         first_pass: Some(now.clone()),
         bake: Some(Dwell::start(now, 30_000)),
@@ -172,6 +184,9 @@ fn states() -> Vec<Durable> {
                 all.push(world::failed(d.clone(), FailureClass::Deadline, &at(0)));
                 all.push(world::changed(d.clone(), |c| c.kill_job = true));
             }
+            if name == StageName::Deregister {
+                all.push(world::changed(d.clone(), |c| c.out_since = None));
+            }
             if name.homeward() {
                 all.push(world::changed(d.clone(), |c| c.hold = Some(hold())));
             }
@@ -186,7 +201,7 @@ fn next_stages(from: StageName) -> &'static [Option<StageName>] {
     use StageName as S;
     match from {
         S::Claim => &[Some(S::Claim), Some(S::Deregister), Some(S::Release), None],
-        S::Deregister => &[Some(S::Deregister), Some(S::Drain), Some(S::Check)],
+        S::Deregister => &[Some(S::Deregister), Some(S::Drain), Some(S::Check), Some(S::Release)],
         S::Drain => &[Some(S::Drain), Some(S::Patch), Some(S::Held), Some(S::Check)],
         S::Patch => &[Some(S::Patch), Some(S::Reboot), Some(S::Check)],
         S::Reboot => &[Some(S::Reboot), Some(S::Check)],
@@ -262,7 +277,8 @@ fn an_impossible_pair_changes_nothing() {
         for v in knowledge(&at(1)) {
             for (kind, e) in events(&at(1)) {
                 kinds.insert(kind_of(&e));
-                let any = ["recovered", "tick", "rejoin", "page-accepted"].contains(&kind);
+                let any = ["recovered", "tick", "rejoin", "page-accepted", "stood-still", "unproven", "record-seen"]
+                    .contains(&kind);
                 if any || listens(stage, &d, kind) {
                     continue;
                 }
@@ -275,14 +291,17 @@ fn an_impossible_pair_changes_nothing() {
 }
 
 #[test]
-fn an_idle_node_listens_to_start_alone() {
+fn an_idle_node_begins_a_cycle_or_takes_a_note() {
     let d = Durable::new("i-0".into());
     for (kind, e) in events(&at(1)) {
         let step = decide(&d, &Seen::recovered(), &e, &at(1), Jitter(0));
-        if kind == "start" {
-            assert_eq!(step.durable.stage(), Some(StageName::Claim));
-        } else {
-            assert_eq!(step, Step { durable: d.clone(), seen: Seen::recovered() }, "{kind}");
+        match kind {
+            "start" => assert_eq!(step.durable.stage(), Some(StageName::Claim)),
+            "state-lost" => assert_eq!(step.durable.stage(), Some(StageName::Check)),
+            "adopt" if e == Event::Adopt(patch_plan()) => assert_eq!(step.durable, d),
+            "adopt" => assert_eq!(step.durable.stage(), Some(StageName::Held)),
+            "unproven" | "record-seen" => assert_ne!(step.durable, d),
+            _ => assert_eq!(step, Step { durable: d.clone(), seen: Seen::recovered() }, "{kind}"),
         }
     }
 }

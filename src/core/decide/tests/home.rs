@@ -1,10 +1,12 @@
 //! The way back with controlled time: every class of fault in every call of it, ending before or after the deadline.
 
-use super::super::super::cycle::{Durable, FailureClass, Seen, StageName};
+use super::super::super::cycle::{Durable, FailureClass, RecordSeen, Seen, StageName};
 use super::super::super::effect::{Effect, Want};
 use super::super::super::error::{Class, Fault, Jitter, RETRY_AFTER_MAX_MS};
 use super::super::super::event::Event;
-use super::super::super::page::PageKind;
+use super::super::super::exit::Exit;
+use super::super::super::page::{PageKind, Severity};
+use super::super::super::plan::Kind;
 use super::super::super::record::Op;
 use super::super::super::target::{Own, Reason, TargetState};
 use super::super::super::time::Now;
@@ -223,6 +225,7 @@ fn the_check_window_is_counted_from_entering_check_in_the_present_boot() {
     driver.feed(&Event::Tick);
     assert!(driver.d.cycle.as_ref().unwrap().failure.is_none(), "a quarter of an hour from here");
     driver.now = driver.now.plus(100_000);
+    driver.feed(&Event::Checked(Err(fault(Class::Transport))));
     driver.feed(&Event::Tick);
     assert!(driver.d.cycle.as_ref().unwrap().failure.is_some());
 }
@@ -243,6 +246,49 @@ fn the_bake_time_starts_again_when_health_is_lost() {
     driver.now = at(61_000);
     driver.feed(&own(Own::InService, Own::InService));
     assert_eq!(driver.stage(), Some(StageName::Release));
+}
+
+#[test]
+fn a_disk_that_refuses_the_last_step_of_a_node_in_service_is_no_failure() {
+    let mut driver = Driver::new(cycle_in(StageName::Settle, &kinds()[0], &at(0)), at(0));
+    driver.stores = false;
+    let (mut serving, mut pages) = (true, Vec::new());
+    for _ in 0..2_000 {
+        driver.run_one(&mut |effect, _| good(effect, &mut serving));
+    }
+    pages.append(&mut driver.pages);
+    let c = driver.d.cycle.as_ref().unwrap();
+    assert_eq!((c.stage.name(), &c.failure), (StageName::Settle, &None), "at {:?}", driver.now);
+    assert!(driver.now.since(&at(0)).unwrap() > 330_000, "past its deadline");
+    let kinds: Vec<_> = pages.iter().map(|(p, _)| (p.kind, p.severity)).collect();
+    assert_eq!(kinds, [(PageKind::ReleaseStuck, Severity::Warning)], "said once, and nothing of a node that is out");
+    driver.stores = true;
+    driver.run(50, &mut |effect, _| good(effect, &mut serving));
+    assert_eq!(driver.d.last.as_ref().unwrap().exit, Exit::Done);
+}
+
+#[test]
+fn lost_state_is_latched_paged_and_its_job_killed_at_once() {
+    let lost = Event::StateLost(super::plan(Kind::Recovery), "it cannot be read".into());
+    let mut driver = Driver::new(Durable::new("i-0".into()), at(0));
+    driver.feed(&lost);
+    let c = driver.d.cycle.as_ref().unwrap();
+    assert_eq!((c.stage.name(), c.kill_job), (StageName::Check, true));
+    assert!(c.latch().is_some() && driver.pages.len() == 1);
+    assert!(matches!(want(&driver.d, &driver.v, &driver.now), Want::Do(Effect::Record(Op::AddLatch { .. }))));
+}
+
+#[test]
+fn the_highest_counter_of_its_fleets_record_is_kept() {
+    let seen = |fleet: &str, counter| Event::RecordSeen(RecordSeen { fleet: fleet.into(), counter });
+    let mut driver = Driver::new(Durable::new("i-0".into()), at(0));
+    let mut kept = |e: &Event| {
+        driver.feed(e);
+        driver.d.record.as_ref().map(|r| (r.fleet.to_string(), r.counter))
+    };
+    assert_eq!(kept(&seen("blue", 7)), Some(("blue".to_owned(), 7)));
+    assert_eq!(kept(&seen("blue", 5)), Some(("blue".to_owned(), 7)));
+    assert_eq!(kept(&seen("green", 2)), Some(("green".to_owned(), 2)), "another fleet's record counts for itself");
 }
 
 #[test]

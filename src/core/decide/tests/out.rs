@@ -177,6 +177,100 @@ fn a_call_that_fails_is_observed_and_made_again_where_the_group_still_serves() {
 }
 
 #[test]
+fn a_cycle_that_turns_round_before_any_call_gives_its_slot_back_and_registers_nothing() {
+    let mut driver = Driver::new(changed(patch_in(StageName::Deregister), |c| c.out_since = None), at(0));
+    driver.feed(&acked());
+    driver.now = at(1);
+    driver.feed(&fleet(&["i-0"], at(1)));
+    assert_eq!(driver.stage(), Some(StageName::Release), "nobody else would stay");
+    to_the_end(&mut driver);
+    let last = driver.d.last.as_ref().unwrap();
+    assert_eq!((last.exit, last.latch.is_some(), last.out_ms), (Exit::EndedEarly, false, 0));
+    assert!(driver.effects.iter().all(|(e, _)| matches!(e, Effect::Record(_))), "{:?}", driver.effects);
+}
+
+#[test]
+fn a_store_that_goes_away_before_any_call_is_a_refusal_and_no_failure() {
+    let mut driver = Driver::new(changed(patch_in(StageName::Deregister), |c| c.out_since = None), at(0));
+    driver.feed(&Event::Unanswered(fault(Class::Transport)));
+    driver.now = at(60_000);
+    driver.feed(&Event::Tick);
+    let c = driver.d.cycle.as_ref().unwrap();
+    assert_eq!((c.stage.name(), c.latch()), (StageName::Release, None));
+    assert_eq!(c.early.as_ref().unwrap().exit, Exit::Unreachable);
+}
+
+#[test]
+fn nothing_is_called_before_it_is_on_the_disk_that_the_node_may_be_out() {
+    let mut driver = Driver::new(changed(patch_in(StageName::Deregister), |c| c.out_since = None), at(0));
+    driver.feed(&acked());
+    driver.now = at(1);
+    driver.feed(&fleet(&["i-0", "i-1", "i-2"], at(1)));
+    assert!(driver.d.cycle.as_ref().unwrap().out_since.is_some());
+    assert_eq!(want(&driver.d, &driver.v, &driver.now), Want::Do(Effect::Deregister(0)));
+}
+
+#[test]
+fn a_hold_of_a_node_that_is_out_asks_no_floor_and_calls_nothing() {
+    let d = changed(cycle_in(StageName::Deregister, &Kind::Hold(hold()), &at(0)), |c| c.out_since = None);
+    for (own, leaves) in [(Own::Gone, false), (Own::InService, true), (Own::NotYet(TargetState::Unhealthy, None), true)]
+    {
+        let mut driver = Driver::new(d.clone(), at(0));
+        assert_eq!(want(&driver.d, &driver.v, &driver.now), Want::Do(Effect::ReadOwn));
+        driver.feed(&Event::Own(vec![own; 2], None));
+        assert_eq!(driver.stage() == Some(StageName::Deregister), leaves, "{own:?}");
+        let asks = matches!(want(&driver.d, &driver.v, &driver.now), Want::Do(Effect::Record(Op::Hold { .. })));
+        assert_eq!(asks, leaves, "{own:?}: its entry again, then the floor, then the calls");
+    }
+}
+
+#[test]
+fn a_late_deadline_after_a_restart_or_a_freeze_waits_for_one_look() {
+    for woken in [Event::Recovered, Event::StoodStill] {
+        let late = |driver: &mut Driver| {
+            if woken == Event::Recovered {
+                driver.v = Seen::recovered();
+            }
+            driver.now = at(600_000);
+            driver.feed(&woken);
+            driver.feed(&Event::Tick);
+            assert_eq!(want(&driver.d, &driver.v, &driver.now), Want::Do(Effect::ReadOwn), "{woken:?}");
+        };
+        let mut gone = Driver::new(patch_in(StageName::Drain), at(0));
+        late(&mut gone);
+        to_the_end(&mut gone);
+        assert_eq!(gone.d.last.as_ref().unwrap().exit, Exit::Done, "it was gone long since: {woken:?}");
+        let mut drains = Driver::new(patch_in(StageName::Drain), at(0));
+        late(&mut drains);
+        drains.feed(&Event::Own(vec![Own::Gone, Own::Draining], None));
+        drains.feed(&Event::Tick);
+        assert!(drains.d.cycle.as_ref().unwrap().failure.is_some(), "{woken:?}");
+        let mut settles = Driver::new(patch_in(StageName::Settle), at(0));
+        late(&mut settles);
+        to_the_end_serving(&mut settles);
+        assert_eq!((settles.d.last.as_ref().unwrap().exit, settles.pages.len()), (Exit::Done, 0), "{woken:?}");
+    }
+}
+
+fn to_the_end_serving(driver: &mut Driver) {
+    let mut serving = true;
+    driver.run(2_000, &mut |effect, _| good(effect, &mut serving));
+}
+
+#[test]
+fn a_job_that_its_runner_forgets_is_lost_and_never_started_again() {
+    for seen in [Event::Started(Ok(())), Event::Job(Ok(JobStatus::Running))] {
+        let mut driver = Driver::new(patch_in(StageName::Patch), at(0));
+        driver.feed(&seen);
+        driver.restart();
+        driver.feed(&Event::Job(Ok(JobStatus::New)));
+        let c = driver.d.cycle.as_ref().unwrap();
+        let class = c.failure.as_ref().map(|f| f.class);
+        assert_eq!((c.stage.name(), class), (StageName::Check, Some(FailureClass::JobLost)), "{seen:?}");
+    }
+}
+
+#[test]
 fn drain_ends_only_when_every_group_says_gone() {
     let not_yet = Own::NotYet(TargetState::Unused, None);
     for (own, gone) in [
@@ -388,6 +482,26 @@ fn rejoin_before_the_job_leaves_no_latch_and_later_it_latches_without_a_page() {
         assert_eq!(c.kill_job, stage == StageName::Patch);
         assert!(driver.pages.is_empty(), "{stage}");
     }
+}
+
+#[test]
+fn rejoin_in_patch_before_the_job_was_started_leaves_no_latch_and_calls_the_job_off() {
+    let rejoin = Event::Rejoin { by: "ann".into(), reason: "enough".into(), skip_check: false };
+    let gone = Event::CasRefused(Box::new(Refusal::SlotGone));
+    let after = |events: &[Event], last: &Event| {
+        let mut driver = Driver::new(patch_in(StageName::Patch), at(0));
+        events.iter().for_each(|e| driver.feed(e));
+        driver.feed(last);
+        let c = driver.d.cycle.unwrap();
+        assert_eq!((c.stage.name(), c.kill_job), (StageName::Check, true));
+        (c.latch().is_some(), driver.pages.len())
+    };
+    let (new, started) = (Event::Job(Ok(JobStatus::New)), Event::Started(Ok(())));
+    assert_eq!(after(&[new.clone(), acked()], &rejoin), (false, 0));
+    assert_eq!(after(&[new.clone(), acked()], &gone), (false, 0), "a late guard's word is no failure either");
+    assert_eq!(after(&[new.clone(), acked(), started], &rejoin), (true, 0));
+    let failed = Event::Started(Err(fault(Class::Transport)));
+    assert_eq!(after(&[new.clone(), acked(), failed, new.clone()], &rejoin), (true, 0), "it may have been started");
 }
 
 #[test]

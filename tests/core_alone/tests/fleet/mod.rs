@@ -1,7 +1,10 @@
 //! The world around the shipped `want`, `decide`, `settle_commit`, `apply`, `evaluate`, `floor`, `heal` and `in_service`:
 //! agents that crash, machines that restart, a disk that fills up, a store that loses answers, load balancers that lag.
 //! One [`Act`] is one step of one party.
-use backstop_core_alone::cycle::{Cycle, Durable, Failure, FailureClass, StageName};
+use backstop_core_alone::cycle::{Durable, StageName};
+use backstop_core_alone::decide::decide;
+use backstop_core_alone::error::Jitter;
+use backstop_core_alone::event::Event;
 use backstop_core_alone::record::Op;
 use backstop_core_alone::rules::{Mutant, Rules};
 use backstop_core_alone::target::Own;
@@ -322,12 +325,9 @@ fn first(f: &Config, t: &Tables) -> World {
 
 /// Out for its first cycle when its state became unreadable; the second is the way back.
 fn lost_state(t: &Tables, n: &mut Node, here: &Now) {
-    let mut c = Cycle::start(t.names.plans[&(0, 2, What::Recovery)].clone(), here);
-    let message = "the state cannot be read".into();
-    let failure = Failure { stage: StageName::Check, class: FailureClass::State, message, at: here.clone() };
-    c.failure = Some(failure);
-    let d = Durable { cycle: Some(c), ..n.disk.d.clone() };
-    let ram = t.ram(&d, &Default::default(), here);
+    let lost = Event::StateLost(t.names.plans[&(0, 2, What::Recovery)].clone(), "the state cannot be read".into());
+    let step = decide(&n.disk.d, &Default::default(), &lost, here, Jitter(0));
+    let ram = t.ram(&step.durable, &step.seen, here);
     (n.disk, n.ram) = (ram.disk, Some(ram));
     (n.target, n.before) = ([Lb::Out; GROUPS], [Lb::Out; GROUPS]);
     (n.started, n.left, n.away) = (2, true, true); // the failure counts from its acknowledged latch on

@@ -6,7 +6,7 @@
 //! young?*: yes or no, kept as such. (4) *Is it the same boot?*: kept as such. Texts, exit codes and pages are never read
 //! by `want` or `decide` (whether a failure paged is checked in the step itself). `model.rs` does not believe this: it
 //! walks long random histories with whole values and with these, side by side.
-use super::names::{ACK_MAX_AGE_MS, Clock, Names, cycle_of, what_of};
+use super::names::{ACK_MAX_AGE_MS, Clock, Names, What, cycle_of, what_of};
 use backstop_core_alone::cycle::{Cycle, Durable, Early, Failure, FailureClass, Seen, Stage, StageName};
 use backstop_core_alone::exit::Exit;
 use backstop_core_alone::job::Verdict;
@@ -19,9 +19,24 @@ pub struct Quotient<'a> {
     pub names: &'a Names,
     /// The clock that the values were made under.
     pub now: &'a Now,
+    /// A deadline that is due and not acted on yet: by so much the present is after all that is stored.
+    late_ms: u64,
 }
 
-impl Quotient<'_> {
+/// Where the deadline's end does nothing but page, it is over: release, and the way back of a failed cycle.
+fn only_pages(c: &Cycle) -> bool {
+    c.stage == Stage::Release || (c.failure.is_some() && c.stage.name().homeward())
+}
+
+impl<'a> Quotient<'a> {
+    pub fn new(names: &'a Names, now: &'a Now) -> Self {
+        Quotient { names, now, late_ms: 0 }
+    }
+    pub fn of(names: &'a Names, now: &'a Now, d: &Durable) -> Self {
+        let late = d.cycle.as_ref().filter(|c| !only_pages(c) && c.deadline.due(now));
+        Quotient { names, now, late_ms: late.map_or(0, |c| c.deadline.budget_ms()) }
+    }
+
     fn boot(&self, boot: &BootId) -> BootId {
         self.names.boots[usize::from(*boot == self.now.boot)].clone()
     }
@@ -31,16 +46,25 @@ impl Quotient<'_> {
     fn here(&self) -> Now {
         self.names.now(Clock::ZERO)
     }
+
+    fn clock(&self) -> Clock {
+        let Clock { wall_ms, boot, since_boot_ms } = Clock::ZERO;
+        Clock { wall_ms: wall_ms + self.late_ms, boot, since_boot_ms: since_boot_ms + self.late_ms }
+    }
+    /// The present of a process: what it has seen counts from here.
+    pub fn present(&self) -> Now {
+        self.names.now(self.clock())
+    }
     fn deadline(&self, d: &Deadline) -> Deadline {
         let fresh = Deadline::start(&self.at(&d.started().boot), d.budget_ms());
         if d.fired() { fresh.spent(&self.here()) } else { fresh }
     }
     fn dwell(&self, d: &Dwell) -> Dwell {
-        Dwell::start(&self.here(), u64::from(!d.over(self.now)))
+        Dwell::start(&self.present(), u64::from(!d.over(self.now)))
     }
 
     fn lasted(&self, since: &Now, need_ms: u64) -> Now {
-        let here = Clock::ZERO;
+        let here = self.clock();
         let lasted = self.now.since(since).is_some_and(|ms| ms >= need_ms);
         let since_boot_ms = if lasted { here.since_boot_ms - need_ms } else { here.since_boot_ms };
         self.names.now(Clock { since_boot_ms, ..here })
@@ -55,6 +79,8 @@ impl Quotient<'_> {
             pages: Vec::new(),
             page_seq: 0,
             reboots_ms: Vec::new(),
+            record: None,
+            unproven: false,
         }
     }
 
@@ -73,13 +99,13 @@ impl Quotient<'_> {
             reboot_needed: v.reboot_needed,
             output_tail: self.names.empty.clone(),
         });
-        // Where its end does nothing but page, it is over: release, and the way back of a failed cycle.
-        let only_pages = c.stage == Stage::Release || (c.failure.is_some() && c.stage.name().homeward());
         let deadline = self.deadline(&c.deadline);
         Cycle {
-            deadline: if only_pages { deadline.spent(&self.here()) } else { deadline },
+            deadline: if only_pages(c) { deadline.spent(&self.here()) } else { deadline },
             entered: self.at(&c.entered.boot),
             out_since: c.out_since.as_ref().map(|_| self.here()),
+            cut: None,
+            job_started: c.job_started && c.stage.name() == StageName::Patch,
             verdict,
             kill_job: c.kill_job,
             kill_paged: false,
@@ -93,6 +119,7 @@ impl Quotient<'_> {
             late: None,
             bounced: c.bounced,
             refused_paged: false,
+            disk_paged: false,
             skip_check: c.skip_check.as_ref().map(|_| self.names.empty.clone()),
             hold: c.hold.clone(),
             stage,
@@ -116,19 +143,22 @@ impl Quotient<'_> {
             at == S::Claim || at == S::Held || self.now.since(acked).is_some_and(|ms| ms <= ACK_MAX_AGE_MS)
         };
         let no_row = one_of(&[S::Drain, S::Patch, S::Reboot]) && v.no_row.iter().any(|n| *n > 0);
+        let own_counts =
+            at == S::Register || c.hold.is_some() || (at == S::Deregister && what_of(&c.plan.kind) == What::Hold);
         Seen {
-            acked_at: v.acked_at.as_ref().filter(young).map(|_| self.here()),
+            acked_at: v.acked_at.as_ref().filter(young).map(|_| self.present()),
             leavers: if at == S::Deregister { v.leavers.clone() } else { Default::default() },
             floor: v.floor && at == S::Deregister,
             guards: v.guards,
             called: v.called,
             accepted: v.accepted,
-            own: if at == S::Register || c.hold.is_some() { v.own.clone() } else { Vec::new() },
+            own: if own_counts { v.own.clone() } else { Vec::new() },
             no_row: if no_row { v.no_row.iter().map(|n| (*n).min(2)).collect() } else { Vec::new() },
             again: v.again.min(2),
             gone: v.gone,
             job_new: v.job_new,
             started: v.started,
+            start_failed: v.start_failed,
             killed: v.killed,
             passes: v.passes.min(c.plan.check.passes),
             first_pass: v.first_pass.as_ref().map(|first| self.lasted(first, c.plan.check.over_ms)),
@@ -136,6 +166,8 @@ impl Quotient<'_> {
             quiet: v.quiet.as_ref().map(|d| self.dwell(d)),
             connections: None,
             unknown: v.unknown,
+            unread: v.unread && one_of(&[S::Drain, S::Patch, S::Check, S::Register, S::Settle]),
+            disk_refused: v.disk_refused && at == S::Settle,
             next_at: None,
             tries: 0,
             fault: None,

@@ -234,8 +234,8 @@ impl Tables {
         let key = if self.whole {
             (d.clone(), v.clone(), now.clone())
         } else {
-            let q = Quotient { names: &self.names, now };
-            (q.durable(d), q.seen(d, v), self.names.now(Clock::ZERO))
+            let q = Quotient::of(&self.names, now, d);
+            (q.durable(d), q.seen(d, v), q.present())
         };
         let disk = self.disk(key.0.clone());
         self.running.get(key, |(d, v, now)| {
@@ -299,7 +299,8 @@ impl Tables {
         if self.whole {
             return (disk, next);
         }
-        let q = Quotient { names: &self.names, now: &self.names.now(next) };
+        let now = self.names.now(next);
+        let q = Quotient::new(&self.names, &now);
         (self.disk(q.durable(&disk.d)), Clock::ZERO)
     }
 
@@ -440,12 +441,12 @@ impl Tables {
 
     pub fn heal(&self, ram: Ram, own: &[Own], record: Option<Rec>) -> Option<heal::Heal> {
         let d = &ram.disk.d;
-        heal::heal(d, own, record.map(|r| &r.value().r), &d.instance, &self.f.rules)
+        heal::heal(d, own, record.map(|r| &r.value().r), false, &d.instance, &self.f.rules)
     }
 
     /// The quotient of a stored state, under its node's clock.
     pub fn reduced_disk(&self, d: &Durable, now: &Now) -> Disk {
-        self.disk(Quotient { names: &self.names, now }.durable(d))
+        self.disk(Quotient::new(&self.names, now).durable(d))
     }
 
     /// The same decision. Whole values may differ in pages and texts: a driver stores those before it acts outwards.

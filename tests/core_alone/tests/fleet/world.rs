@@ -196,7 +196,8 @@ impl Fleet {
                 Answer::Started(ok)
             }
             Todo::KillJob => {
-                if done && w.node[i].job == Job::Running {
+                // One that was never started is called off for good.
+                if done && matches!(w.node[i].job, Job::Running | Job::New) {
                     w.node[i].job = Job::Bad;
                 }
                 Answer::Killed(ok)
