@@ -53,6 +53,8 @@ pub trait Jobs: Send + Sync + 'static {
     fn ask(&self, cycle: &str) -> impl Future<Output = Result<JobStatus, Fault>> + Send;
     /// Starts it, once: a second call for the same cycle changes nothing.
     fn start(&self, cycle: &str, job: &JobSpec, timeout_ms: u64) -> impl Future<Output = Result<(), Fault>> + Send;
+    /// Cycles whose jobs run now: for a node that has lost its state.
+    fn running(&self) -> impl Future<Output = Result<Vec<String>, Fault>> + Send;
     /// Kills the job's whole group; one that was never started is called off for good. Returns when it is gone, or with a fault that says that it is not.
     fn kill(&self, cycle: &str) -> impl Future<Output = Result<(), Fault>> + Send;
 }

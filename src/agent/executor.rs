@@ -6,7 +6,7 @@ use super::supervisor::fenced;
 use crate::clock::Clock;
 use crate::core::cycle::Durable;
 use crate::core::effect::Effect;
-use crate::core::error::Fault;
+use crate::core::error::{Class, Fault};
 use crate::core::event::Event;
 use crate::core::guard;
 use crate::core::member::{FleetView, in_service};
@@ -74,6 +74,7 @@ async fn perform<W: World>(shared: Arc<Shared<W>>, plan: Arc<Plan>, effect: Effe
             }
             None => Event::Tick,
         },
+        // Health checks have stopped by now: every group says gone.
         Effect::CountConnections => Event::Connections(parts.host.connections(plan.port, &[])),
         Effect::AskJob => Event::Job(parts.jobs.ask(cycle).await),
         Effect::StartJob => match plan.job() {
@@ -81,8 +82,22 @@ async fn perform<W: World>(shared: Arc<Shared<W>>, plan: Arc<Plan>, effect: Effe
             None => Event::Tick,
         },
         Effect::KillJob => Event::Killed(parts.jobs.kill(cycle).await),
-        Effect::Reboot => Event::Started(parts.host.reboot().await),
-        Effect::Check => Event::Checked(parts.check.check(&plan.check).await),
+        Effect::Reboot => Event::Started(reboot(&parts).await),
+        Effect::Check => {
+            let checked = parts.check.check(&plan.check).await;
+            if let Ok(pass) = &checked {
+                shared.cache().node_id.clone_from(&pass.identity.node_id);
+            }
+            Event::Checked(checked)
+        }
+    }
+}
+
+/// Never while a package manager is at work: a reboot in the middle of an installation breaks the machine.
+async fn reboot<W: World>(parts: &Parts<W>) -> Result<(), Fault> {
+    match parts.host.package_manager()? {
+        Some(name) => Err(Fault::new(Class::NotReady, format!("no reboot while {name} is at work"))),
+        None => parts.host.reboot().await,
     }
 }
 

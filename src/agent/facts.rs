@@ -8,6 +8,7 @@ use crate::config::ConnectionsLeft;
 use crate::core::error::Fault;
 use crate::core::guard::{Fact, Facts};
 use crate::core::ids::CycleId;
+use crate::core::page::{PageKind, Severity};
 use crate::core::plan::{Kind, Limits, Plan};
 use crate::core::settings::{BalancerKind, CheckPass, CheckSettings, NodeIdentity};
 use crate::ports::{Host, LoadBalancer, MayRegister, NodeCheck};
@@ -27,6 +28,9 @@ const DRAIN_MAX_MS: u64 = 2 * 3_600_000;
 pub async fn gather<W: World>(shared: &Arc<Shared<W>>, parts: &Arc<Parts<W>>, plan: Option<&Plan>) -> Facts {
     let fleet = read_fleet(shared, parts).await;
     let cluster = cluster(parts, plan).await;
+    if let Ok(pass) = &cluster {
+        shared.cache().node_id.clone_from(&pass.identity.node_id);
+    }
     Facts {
         instance: shared.instance(),
         cycle: plan.map(|p| p.id.clone()),
@@ -95,9 +99,14 @@ async fn identity<W: World>(shared: &Shared<W>, parts: &Parts<W>) -> Fact {
         Err(f) => return Fact::Unknown(format!("the members cannot be read: {f}")),
     };
     let boot = shared.clock.now().boot;
+    // This agent has written its document in this boot: whoever wrote it since is another one.
+    let written = {
+        let seen = shared.observed.borrow();
+        seen.looks > 0 && !seen.faults.contains_key("members")
+    };
     match members.iter().find(|m| m.instance == me) {
-        Some(m) if m.boot != boot && m.node.as_str() != &*parts.config.node.name => {
-            Fact::No(format!("another node, {}, says that it is {me} too", m.node))
+        Some(m) if m.boot != boot && (written || m.node.as_str() != &*parts.config.node.name) => {
+            Fact::No(format!("another node, {} (boot {}), says that it is {me} too", m.node, m.boot))
         }
         _ => Fact::Yes(format!("{me}")),
     }
@@ -145,6 +154,8 @@ async fn register_allowed<W: World>(shared: &Shared<W>, parts: &Parts<W>, _claim
             MayRegister::No(f) => return Fact::No(format!("{}: this node could not come back: {f}", group.name())),
             MayRegister::TookIt => {
                 let what = "took a target that does not exist, so this proves nothing; it was deregistered again";
+                let sentence = format!("register-allowed: {} {what}", group.name());
+                shared.cache().to_page.push((PageKind::AgentFault, Severity::Warning, sentence.into()));
                 return Fact::No(format!("{} {what}", group.name()));
             }
             MayRegister::Unknown(f) => return Fact::Unknown(format!("{}: {f}", group.name())),
@@ -194,6 +205,8 @@ pub struct Asked {
     pub request: Arc<str>,
     /// Guards overridden, with reasons.
     pub overrides: Vec<(Arc<str>, Arc<str>)>,
+    /// The node is out already, by a hold that it has forgotten.
+    pub adopts: bool,
 }
 
 /// Everything that this cycle needs on both roads.
@@ -205,6 +218,7 @@ pub async fn plan<W: World>(shared: &Shared<W>, parts: &Parts<W>, kind: Kind, as
         (Ok(identity), _) => Some(identity),
         // Only a way back may begin while nobody answers.
         (Err(_), Kind::Return | Kind::Recovery) => None,
+        (Err(_), Kind::Hold(_)) if asked.adopts => None,
         (Err(fault), Kind::Patch(_) | Kind::Hold(_)) => return Err(fault),
     };
     let network = targets.iter().any(|t| t.facts.balancer == BalancerKind::Network);
@@ -226,7 +240,7 @@ pub async fn plan<W: World>(shared: &Shared<W>, parts: &Parts<W>, kind: Kind, as
         poll_ms: POLL_MS,
     };
     Ok(Plan {
-        id: CycleId(format!("c-{:012x}", entropy() >> 16).into()),
+        id: new_cycle_id(),
         kind,
         instance: shared.instance(),
         node: shared.node_name(),
@@ -239,6 +253,11 @@ pub async fn plan<W: World>(shared: &Shared<W>, parts: &Parts<W>, kind: Kind, as
         rules: parts.rules(),
         overrides: asked.overrides,
     })
+}
+
+/// A name that no other cycle has.
+pub fn new_cycle_id() -> CycleId {
+    CycleId(format!("c-{:012x}", entropy() >> 16).into())
 }
 
 /// A destructive call is not begun when its acknowledgement is older than this, in ms of real time.

@@ -16,7 +16,7 @@ use crate::core::ids::LatchId;
 use crate::core::job::JobSpec;
 use crate::core::plan::Kind;
 use crate::core::record::{Hold, Op, Pause, Record};
-use crate::fleet::Outcome;
+use crate::fleet::{Found, Outcome};
 use crate::ports::{BoxFuture, CasFault};
 use serde_json::json;
 use std::sync::Arc;
@@ -87,6 +87,60 @@ impl<W: World> Handle<W> {
                 let message = format!("not acknowledged by the fleet record (it may or may not have landed): {fault}");
                 not(Exit::Unreachable, message, Some("backstop status"))
             }
+        }
+    }
+
+    /// The fleet's record, made once; and made again only for a stated reason, from what the members last saw.
+    async fn make_record(&self, reason: &str) -> Done {
+        let parts = self.shared.parts();
+        let fleet = &parts.config.fleet;
+        let (found, members) = match (parts.fleet.found().await, parts.fleet.members().await) {
+            (Ok(found), Ok(members)) => (found, members),
+            (Err(f), _) | (_, Err(f)) => return not(Exit::Unreachable, f.to_string(), Some("backstop status")),
+        };
+        let mut seen: Vec<Record> =
+            members.iter().filter_map(|m| serde_json::from_value(m.record.clone()?).ok()).collect();
+        seen.extend(self.shared.observed.borrow().record.as_ref().map(|(r, _)| r.clone()));
+        let highest = parts.fleet.highest().max(seen.iter().map(|r| r.counter).max().unwrap_or(0));
+        let again =
+            format!("backstop init --fleet --reason \"...\"   (fleet {fleet}; first find out what happened to it)");
+        let (version, was) = match found {
+            Found::Good => {
+                let message = format!("fleet {fleet} has a record already; nothing was changed");
+                return not(Exit::Usage, message, Some("backstop status"));
+            }
+            Found::Unusable { why, .. } if reason.is_empty() => {
+                let message = format!("{why}; it is replaced only for a reason, and nothing was changed");
+                return not(Exit::Usage, message, Some(&again));
+            }
+            Found::Nothing if highest > 0 && reason.is_empty() => {
+                let message = format!(
+                    "fleet {fleet} had a record (its members saw counter {highest}), and it is gone; it is made again \
+                     only for a reason, and nothing was changed"
+                );
+                return not(Exit::Usage, message, Some(&again));
+            }
+            Found::Unusable { version, record, .. } => (Some(version), record),
+            Found::Nothing => (None, None),
+        };
+        seen.extend(was);
+        seen.retain(|r| crate::core::invariant::record(r).is_ok());
+        let record = Record { nonce: nonce(), ..Record::restored(fleet.as_str().into(), &seen, highest) };
+        match parts.fleet.create(&record, version.as_ref()).await {
+            Ok(()) if highest == 0 => done(format!("fleet {fleet} has a record now")),
+            Ok(()) => done(format!(
+                "fleet {fleet} has a record again, with what its members last saw: {} slots, {} open latches, {} holds{}",
+                record.slots.len(),
+                record.open_latches().count(),
+                record.holds.len(),
+                if record.pause.is_some() { ", and the pause" } else { "" }
+            )),
+            Err(CasFault::Conflict) => not(
+                Exit::Usage,
+                format!("somebody else wrote the record of fleet {fleet} first; nothing was changed"),
+                Some("backstop status"),
+            ),
+            Err(CasFault::Fault(f)) => not(Exit::Unreachable, f.to_string(), Some("backstop status")),
         }
     }
 
@@ -301,16 +355,7 @@ impl<W: World> Backend for Handle<W> {
     }
 
     async fn init(&self, by: Caller, r: InitRequest) -> Done {
-        let parts = self.shared.parts();
-        let record = Record { nonce: nonce(), ..Record::new(parts.config.fleet.as_str().into()) };
-        let outcome = match parts.fleet.create(&record).await {
-            Ok(()) => done(format!("fleet {} has a record now", parts.config.fleet)),
-            Err(CasFault::Conflict) => {
-                let message = format!("fleet {} has a record already; nothing was changed", parts.config.fleet);
-                not(Exit::Usage, message, Some("backstop status"))
-            }
-            Err(CasFault::Fault(f)) => not(Exit::Unreachable, f.to_string(), None),
-        };
+        let outcome = self.make_record(r.reason.as_deref().unwrap_or_default().trim()).await;
         self.note("init", &by, &json!(r), &outcome);
         outcome
     }

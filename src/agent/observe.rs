@@ -14,7 +14,7 @@ const MEMBER_SCHEMA: u32 = 1;
 
 /// Looks for ever, jittered.
 pub async fn observe<W: World>(shared: Arc<Shared<W>>) {
-    let mut beat = 0;
+    let mut beat = last_beat(&shared).await;
     loop {
         let parts = shared.parts();
         look(&shared, &parts, &mut beat).await;
@@ -25,6 +25,13 @@ pub async fn observe<W: World>(shared: Arc<Shared<W>>) {
             .saturating_add(entropy().checked_rem(spread).unwrap_or(0));
         shared.clock.sleep_ms(wait).await;
     }
+}
+
+/// Counts on from what this member wrote before a restart: to others only a change is a beat.
+async fn last_beat<W: World>(shared: &Shared<W>) -> u64 {
+    let members = shared.parts().fleet.members().await.unwrap_or_default();
+    let me = shared.instance();
+    members.iter().find(|m| m.instance == me).map_or(0, |m| m.beat)
 }
 
 /// One look at everything. Each source that fails keeps its last answer, with its age, and its fault.
@@ -88,10 +95,12 @@ async fn look_at_groups<W: World>(shared: &Shared<W>, parts: &Parts<W>, next: &m
 
 /// This member's own document. What it is doing is for people on other nodes.
 pub async fn write_beat<W: World>(shared: &Shared<W>, parts: &Parts<W>, beat: &mut u64) -> Result<(), Fault> {
-    *beat = beat.saturating_add(1);
     let now = shared.clock.now();
     let node = shared.node.borrow().clone();
+    let seen = shared.observed.borrow().clone();
+    *beat = beat.saturating_add(1);
     let targets = shared.own_targets(parts, u64::MAX).await?;
+    let port = targets.first().map_or(9_200, |t| t.target.port);
     let doing = node
         .durable
         .cycle
@@ -105,9 +114,13 @@ pub async fn write_beat<W: World>(shared: &Shared<W>, parts: &Parts<W>, beat: &m
         agent: env!("CARGO_PKG_VERSION").into(),
         reads_schema: crate::core::record::SCHEMA,
         boot: now.boot.clone(),
-        beat: now.wall_ms.max(*beat),
+        beat: *beat,
         doing: doing.into(),
         at_ms: now.wall_ms,
+        node_id: shared.cache().node_id.clone(),
+        address: shared.identity.local_ipv4.map(|ip| std::net::SocketAddr::from((ip, port)).to_string().into()),
+        sees: seen.own.iter().map(|own| own.sentence().into()).collect(),
+        record: seen.record.as_ref().and_then(|(r, _)| serde_json::to_value(r.without_history()).ok()),
         extra: BTreeMap::default(),
     };
     parts.fleet.put_member(&member).await

@@ -1,15 +1,20 @@
 //! Reconcile's look at the own node, after each look of the observer: what it may put right by itself (`core/heal.rs`).
 
+use super::facts::{self, Asked};
 use super::shared::{Parts, World, nonce};
 use super::turn::Agent;
 use crate::clock::Clock;
+use crate::core::cycle::{Doubt, RecordSeen};
+use crate::core::event::Event;
 use crate::core::heal::{Heal, heal};
-use crate::core::ids::InstanceId;
+use crate::core::plan::Kind;
 use crate::core::record::{Op, Record};
-use crate::core::time::{Dwell, Now};
+use crate::core::target::Own;
+use crate::core::time::Dwell;
 use crate::fleet::Outcome;
 use crate::ports::{Host, LoadBalancer, NodeCheck};
 use serde_json::json;
+use std::sync::Arc;
 
 impl<W: World> Agent<W> {
     /// Reconcile's look at the own node, after each look of the observer.
@@ -17,27 +22,21 @@ impl<W: World> Agent<W> {
         let parts = self.shared.parts();
         let seen = self.shared.observed.borrow().clone();
         let now = self.shared.clock.now();
-        if !parts.acts() || parts.host.shutting_down() || seen.faults.contains_key("load balancer") {
-            return;
-        }
+        let blind = seen.faults.contains_key("load balancer");
+        let own: &[Own] = if blind { &[] } else { &seen.own };
         let record = seen.record.as_ref().filter(|_| !seen.faults.contains_key("fleet record")).map(|(r, _)| r);
-        let me = self.shared.instance();
-        // Without a record only the registration may be put right: nothing is freed that it might explain.
-        if let (true, Some(record)) = (self.stateless, record) {
-            self.stateless = false;
-            if let Some(why) = known_to(record, &me) {
-                tracing::error!(why, "no state of its own, and the record knows this instance: latched, way back only");
-                self.quarantine = Some(why);
-                return self.plan_quarantine().await;
+        if let Some(record) = record {
+            self.note_record(&parts, record).await;
+            if self.journal.now().doubt == Some(Doubt::Unproven) && self.prove(&parts, record, own).await {
+                return;
             }
         }
-        let off = self.healing_is_off(record, &now);
-        // The core takes the record's word for it; whether its time is over is counted here.
-        let timed = record.map(|r| Record { hold_all: r.hold_all.clone().filter(|_| off), ..r.clone() });
-        if off && record.is_none() {
+        self.off.see(record, &now);
+        if !parts.acts() || parts.host.shutting_down() || blind {
             return;
         }
-        match heal(self.journal.now(), &seen.own, timed.as_ref(), &me, &parts.rules()) {
+        let me = self.shared.instance();
+        match heal(self.journal.now(), own, record, self.off.is_on(&now), &me, &parts.rules()) {
             None => self.out = None,
             Some(Heal::Register(group)) => {
                 let after = parts.config.reconcile.self_heal_after_ms;
@@ -54,22 +53,40 @@ impl<W: World> Agent<W> {
         }
     }
 
-    /// `hold --all`, for its stated time: counted here from this agent's own first sight of it.
-    fn healing_is_off(&mut self, record: Option<&Record>, now: &Now) -> bool {
-        let Some(record) = record else {
-            // Unknown: what was last seen stays in force for its time.
-            return self.hold_all.as_ref().is_some_and(|(_, until)| !until.over(now));
-        };
-        let Some(hold) = &record.hold_all else {
-            self.hold_all = None;
-            return false;
-        };
-        let seen = self.hold_all.take().filter(|(order, _)| *order == hold.order);
-        let (order, until) =
-            seen.unwrap_or_else(|| (hold.order.clone(), Dwell::start(now, hold.for_s.saturating_mul(1_000))));
-        let over = until.over(now);
-        self.hold_all = Some((order, until));
-        !over
+    /// How far the record had come is kept: after a restart, too, an older copy of it proves nothing.
+    async fn note_record(&mut self, parts: &Parts<W>, record: &Record) {
+        let seen = RecordSeen { fleet: parts.config.fleet.as_str().into(), counter: record.counter };
+        if self.journal.now().record.as_ref() != Some(&seen) {
+            self.event(&Event::RecordSeen(seen)).await;
+        }
+    }
+
+    /// A node without state asks the record about itself: a slot means that its state was lost, a hold that it is held.
+    /// True where a cycle begins, or is to begin.
+    async fn prove(&mut self, parts: &Parts<W>, record: &Record, own: &[Own]) -> bool {
+        let me = self.shared.instance();
+        if let Some(slot) = record.slots.get(&me) {
+            let why = format!(
+                "this node has no state, but the fleet record has a slot for its cycle {} (job {})",
+                slot.cycle, slot.job
+            );
+            tracing::error!(why, "latched, way back only");
+            let lost = Doubt::Lost { why: why.into(), cycle: slot.cycle.clone() };
+            self.event(&Event::Doubt(Some(lost))).await;
+            self.plan_quarantine().await;
+            return true;
+        }
+        let out = !own.is_empty() && own.iter().all(|o| !o.registered() && *o != Own::Unknown);
+        if let (Some(hold), true) = (record.holds.get(&me), out) {
+            let asked = Asked { by: hold.order.by.clone(), adopts: true, ..Asked::default() };
+            match facts::plan(&self.shared, parts, Kind::Hold(hold.clone()), asked).await {
+                Ok(plan) => self.event(&Event::Adopt(Arc::new(plan))).await,
+                Err(fault) => tracing::warn!(%fault, "held by the record; its cycle cannot be planned yet"),
+            }
+            return true;
+        }
+        self.event(&Event::Doubt(None)).await;
+        false
     }
 
     async fn heal_registration(&mut self, parts: &Parts<W>, group: usize) {
@@ -101,13 +118,4 @@ impl<W: World> Agent<W> {
             }
         }
     }
-}
-
-/// What the record says of an instance that has no state of its own: then that state was lost.
-fn known_to(record: &Record, me: &InstanceId) -> Option<String> {
-    let slot = record.slots.get(me)?;
-    Some(format!(
-        "this node has no state, but the fleet record has a slot for its cycle {} (job {})",
-        slot.cycle, slot.job
-    ))
 }

@@ -6,6 +6,7 @@ use crate::core::cycle::{Durable, Seen};
 use crate::core::error::{Class, Fault, Jitter};
 use crate::core::ids::{InstanceId, NodeName};
 use crate::core::member::{FleetView, Member};
+use crate::core::page::{PageKind, Severity};
 use crate::core::record::Record;
 use crate::core::rules::Rules;
 use crate::core::settings::{GroupFacts, OwnTarget, TargetType};
@@ -124,6 +125,10 @@ pub struct Cache {
     pub groups: BTreeMap<GroupArn, (GroupFacts, Now)>,
     /// The right to come back, proven at.
     pub register_proved: Option<Now>,
+    /// The own Elasticsearch node's id, as it last answered.
+    pub node_id: Option<Arc<str>>,
+    /// Something that a person must hear and that was found out where no page can be raised; the loop does.
+    pub to_page: Vec<(PageKind, Severity, Arc<str>)>,
     /// The last page that a sink accepted: its number, and when.
     pub page_accepted: Option<(u64, Now)>,
     /// Why the last reload changed nothing; the config in force is an older one than the file's.

@@ -3,21 +3,25 @@
 use super::executor::execute;
 use super::facts::{self, Asked};
 use super::progress::Log;
-use super::shared::{NodeView, Parts, Shared, World, jitter};
+use super::shared::{NodeView, Parts, Shared, World, jitter, nonce};
 use crate::clock::Clock;
 use crate::control::protocol::RunReply;
-use crate::core::cycle::{Durable, Failure, FailureClass, Seen, Stage, StageName};
+use crate::core::cycle::{Doubt, Durable, Seen, Stage, StageName, lost_latch};
 use crate::core::decide::{Step, decide};
 use crate::core::effect::Want;
 use crate::core::event::Event;
 use crate::core::exit::Exit;
 use crate::core::guard::{self, Verdicts};
+use crate::core::heal::Off;
+use crate::core::ids::CycleId;
 use crate::core::page::{self, PageKind, Severity};
 use crate::core::plan::{Kind, Plan};
-use crate::core::record::{Hold, Pause, Record};
+use crate::core::record::{Hold, Op, Record};
 use crate::core::target::Own;
 use crate::core::time::{Dwell, Now};
 use crate::core::want::want;
+use crate::fleet::Outcome;
+use crate::ports::Jobs;
 use crate::state::journal::{Commit, Found, Journal};
 use serde_json::json;
 use std::sync::Arc;
@@ -63,6 +67,10 @@ pub enum Request {
     Fault(PageKind, Severity, Arc<str>),
 }
 
+/// No effect takes longer than this, in ms: every call has a total timeout, and few are made of many calls.
+const EFFECT_MS: u64 = 120_000;
+/// Later than expected by more than this means that the process stood still, in ms.
+const GAP_MS: u64 = 5_000;
 /// Between two tries to store what is only in memory, in ms.
 const DISK_RETRY_MS: u64 = 5_000;
 
@@ -78,14 +86,12 @@ pub struct Agent<W: World> {
     log: Log,
     /// The own target has been out since, with no cycle to explain it.
     pub(super) out: Option<Dwell>,
-    /// There was no state. A fresh node only where an acknowledged record knows nothing of this instance.
-    pub(super) stateless: bool,
-    /// A page about a quarantine that cannot be planned yet has been raised.
-    quarantine_paged: bool,
-    /// `hold --all` as this agent first saw it, and its time.
-    pub(super) hold_all: Option<(Pause, Dwell)>,
-    /// The state was unreadable, and its way back is not planned yet: why.
-    pub(super) quarantine: Option<String>,
+    /// `hold --all`, as this agent first saw it.
+    pub(super) off: Off,
+    /// The latch for the lost state is acknowledged.
+    lost_latched: bool,
+    /// A page about a lost state whose way back cannot be planned yet has been raised.
+    lost_paged: bool,
     /// The disk refused a step, and the state stayed where it was: not again before then.
     stalled: Option<Now>,
     status: String,
@@ -108,10 +114,9 @@ impl<W: World> Agent<W> {
             queue,
             log: Log::default(),
             out: None,
-            stateless: false,
-            quarantine_paged: false,
-            hold_all: None,
-            quarantine: None,
+            off: Off::default(),
+            lost_latched: false,
+            lost_paged: false,
             stalled: None,
             status: String::new(),
             notify,
@@ -120,19 +125,26 @@ impl<W: World> Agent<W> {
 
     /// Resumes what was stored. What cannot be resumed becomes a way back of its own, latched and paged.
     pub async fn recover(&mut self, found: Found) {
+        if let Some(seen) = self.journal.now().record.clone() {
+            let parts = self.shared.parts();
+            if &*seen.fleet == parts.config.fleet.as_str() {
+                parts.fleet.seen(seen.counter);
+            }
+        }
         match found {
             Found::Fresh => {
                 tracing::info!("no state file: a fresh node, if the record agrees");
-                self.stateless = true;
+                self.event(&Event::Doubt(Some(Doubt::Unproven))).await;
             }
             Found::Resumed => tracing::info!(stage = ?self.journal.now().stage(), "state read"),
             Found::Foreign(why) => {
                 tracing::warn!(why, "state of another instance set aside: a fresh node, if the record agrees");
-                self.stateless = true;
+                self.event(&Event::Doubt(Some(Doubt::Unproven))).await;
             }
             Found::Unreadable(why) => {
                 tracing::error!(why, "state unreadable: latched, way back only");
-                self.quarantine = Some(why);
+                let cycle = self.lost_cycle().await;
+                self.event(&Event::Doubt(Some(Doubt::Lost { why: why.into(), cycle }))).await;
                 self.plan_quarantine().await;
             }
         }
@@ -146,60 +158,72 @@ impl<W: World> Agent<W> {
         }
     }
 
+    /// Which cycle the lost state was about, as far as the record or the job runner can tell: its slot is to be freed, its
+    /// job killed. Else a name of its own.
+    async fn lost_cycle(&self) -> CycleId {
+        let parts = self.shared.parts();
+        if let Some(slot) = parts.fleet.read().await.ok().and_then(|r| r.slots.get(&self.shared.instance()).cloned()) {
+            return slot.cycle;
+        }
+        match parts.jobs.running().await.as_deref() {
+            Ok([cycle]) => cycle.as_str().into(),
+            Ok(_) | Err(_) => facts::new_cycle_id(),
+        }
+    }
+
     /// This node's state is gone: latch, page, and put the node back if it passes. Tried until its way back can be planned.
     pub(super) async fn plan_quarantine(&mut self) {
-        let Some(why) = self.quarantine.clone() else { return };
+        let Some(Doubt::Lost { why, cycle }) = self.journal.now().doubt.clone() else { return };
         let parts = self.shared.parts();
         let now = self.shared.clock.now();
         if parts.config.mode == crate::config::Mode::Observe {
             // Nothing is written to AWS, and this node took nothing out: a person hears, and that is all.
-            self.quarantine = None;
+            self.event(&Event::Doubt(None)).await;
             let message = format!("{why}; this agent observes, so nothing else is done");
             return self.raise(PageKind::AgentFault, Severity::Critical, message.into()).await;
         }
-        let plan = match facts::plan(
-            &self.shared,
-            &parts,
-            Kind::Recovery,
-            Asked { by: "backstop".into(), ..Asked::default() },
-        )
-        .await
-        {
-            Ok(plan) => plan,
+        if !self.lost_latched {
+            // Before anything that may take its time: no other node may start on top of this.
+            let latch = lost_latch(&self.shared.instance(), &self.shared.node_name(), &why, &now);
+            let op = Op::AddLatch { cycle: cycle.clone(), latch };
+            self.lost_latched = matches!(parts.fleet.change(&op, &parts.rules(), nonce).await, Outcome::Acked(_));
+        }
+        self.kill_forgotten(&parts, &cycle).await;
+        let asked = Asked { by: "backstop".into(), ..Asked::default() };
+        match facts::plan(&self.shared, &parts, Kind::Recovery, asked).await {
+            Ok(plan) => self.event(&Event::StateLost(Arc::new(Plan { id: cycle, ..plan }), why)).await,
             Err(fault) => {
                 tracing::error!(%fault, "the way back of this node cannot be planned yet");
-                if !self.quarantine_paged {
-                    self.quarantine_paged = true;
+                if !self.lost_paged {
+                    self.lost_paged = true;
                     let message = format!("{why}; its way back cannot be planned yet, and is tried again: {fault}");
                     self.raise(PageKind::AgentFault, Severity::Critical, message.into()).await;
                 }
                 self.stalled = Some(now.plus(DISK_RETRY_MS));
-                return;
             }
-        };
-        self.quarantine = None;
-        let plan = match parts.fleet.read().await.ok().and_then(|r| r.slots.get(&self.shared.instance()).cloned()) {
-            // Under the lost cycle's own name: its job is killed, its slot freed, its latch set.
-            Some(slot) => Plan { id: slot.cycle, ..plan },
-            None => plan,
-        };
-        let mut step = decide(self.journal.now(), &self.seen, &Event::Start(Arc::new(plan)), &now, jitter());
-        if let Some(c) = &mut step.durable.cycle {
-            let (stage, class) = (StageName::Check, FailureClass::State);
-            c.failure = Some(Failure { stage, class, message: why.into(), at: now.clone() });
-            c.kill_job = true;
         }
-        page::raise_failure(&mut step.durable, &now);
-        self.commit(step, &now).await;
+    }
+
+    /// Jobs that this node no longer knows of. The lost cycle's own one is killed on its way back.
+    async fn kill_forgotten(&self, parts: &Parts<W>, cycle: &CycleId) {
+        for job in parts.jobs.running().await.unwrap_or_default() {
+            if job != cycle.as_str() {
+                tracing::warn!(job, "a job that no state knows of is killed");
+                if let Err(fault) = parts.jobs.kill(&job).await {
+                    tracing::error!(job, %fault, "it could not be killed");
+                }
+            }
+        }
     }
 
     /// Runs until `stop` is ready. Clean at any moment: the state already says what to do next.
     pub async fn run(mut self, mut stop: tokio::sync::watch::Receiver<bool>) {
         let mut observed = self.shared.observed.subscribe();
         loop {
-            if self.quarantine.is_some() && self.stalled.is_none() {
+            if matches!(self.journal.now().doubt, Some(Doubt::Lost { .. })) && self.stalled.is_none() {
                 self.plan_quarantine().await;
             }
+            self.raise_found().await;
             let now = self.shared.clock.now();
             self.say(&now);
             self.stalled = self.stalled.take().filter(|at| now.since(at).is_none() && at.boot == now.boot);
@@ -213,7 +237,10 @@ impl<W: World> Agent<W> {
                         let shared = self.shared.clone();
                         let durable = self.journal.now().clone();
                         tokio::select! {
-                            event = execute(&shared, ready, &durable) => self.event(&event).await,
+                            event = execute(&shared, ready, &durable) => {
+                                self.notice_a_gap(&now.plus(EFFECT_MS)).await;
+                                self.event(&event).await;
+                            }
                             () = stopped(&mut stop) => return,
                         }
                         while let Ok(request) = self.queue.try_recv() {
@@ -239,9 +266,27 @@ impl<W: World> Agent<W> {
                     None => return,
                 },
                 _ = observed.changed() => self.look_at_self().await,
-                () = clock.sleep_until(&wake) => self.tick().await,
+                () = clock.sleep_until(&wake) => {
+                    self.notice_a_gap(&wake).await;
+                    self.tick().await;
+                }
                 () = stopped(&mut stop) => return,
             }
+        }
+    }
+
+    /// The machine was frozen, or this process stopped: what it knows is old, and deadlines have passed unseen.
+    async fn notice_a_gap(&mut self, expected: &Now) {
+        if self.shared.clock.now().since(expected).is_none_or(|ms| ms > GAP_MS) {
+            self.event(&Event::StoodStill).await;
+        }
+    }
+
+    /// Things that a person must hear, found by tasks that cannot page.
+    async fn raise_found(&mut self) {
+        let found = std::mem::take(&mut self.shared.cache().to_page);
+        for (kind, severity, message) in found {
+            self.raise(kind, severity, message).await;
         }
     }
 
@@ -254,7 +299,7 @@ impl<W: World> Agent<W> {
         self.event(&Event::Tick).await;
     }
 
-    async fn event(&mut self, event: &Event) {
+    pub(super) async fn event(&mut self, event: &Event) {
         let now = self.shared.clock.now();
         let step = decide(self.journal.now(), &self.seen, event, &now, jitter());
         self.commit(step, &now).await;
@@ -323,7 +368,7 @@ impl<W: World> Agent<W> {
     async fn request(&mut self, request: Request) {
         match request {
             Request::Begin { kind, by, overrides, request, reply } => {
-                let answer = self.begin(kind, Asked { by, request, overrides }).await;
+                let answer = self.begin(kind, Asked { by, request, overrides, adopts: false }).await;
                 let _ = reply.send(answer);
             }
             Request::Rejoin { by, reason, skip_check, reply } => {
@@ -354,9 +399,21 @@ impl<W: World> Agent<W> {
         if let Some(c) = &self.journal.now().cycle {
             let same = matches!((&c.plan.kind, &kind), (Kind::Patch(a), Kind::Patch(b)) if a.same_as(b));
             let again = !asked.request.is_empty() && c.plan.request == asked.request;
-            if again || (same && c.failure.is_none()) {
+            if again || same {
                 let (cycle, node, fleet) = names(c.plan.id.to_string());
                 return RunReply::Attached { cycle, node, fleet };
+            }
+            if let (Some(f), true) = (&c.failure, c.plan.latches()) {
+                // Told before any other refusal.
+                let latch = c.plan.id.latch();
+                let message = format!(
+                    "{latch}: {} failed in {} (job {}): {}",
+                    c.plan.node,
+                    f.stage,
+                    c.plan.job_name(),
+                    f.message
+                );
+                return refused(Exit::Latched, message, None, Some(format!("backstop explain {}", c.plan.node)));
             }
             let message =
                 format!("busy with cycle {} (job {}, stage {})", c.plan.id, c.plan.job_name(), c.stage.name());
@@ -370,8 +427,8 @@ impl<W: World> Agent<W> {
             let (cycle, node, fleet) = names(last.cycle.to_string());
             return RunReply::Attached { cycle, node, fleet };
         }
-        if let Some(why) = &self.quarantine {
-            return refused(Exit::StateUnreadable, why.clone(), None, Some("backstop explain".to_owned()));
+        if let Some(Doubt::Lost { why, .. }) = &self.journal.now().doubt {
+            return refused(Exit::StateUnreadable, why.to_string(), None, Some("backstop explain".to_owned()));
         }
         let leaves = matches!(kind, Kind::Patch(_) | Kind::Hold(_));
         if leaves && self.journal.committed().is_none() && self.journal.retry().await.is_err() {

@@ -3,7 +3,7 @@
 
 use super::error::{Class, Fault};
 use super::exit::Exit;
-use super::ids::{CycleId, InstanceId, LatchId};
+use super::ids::{CycleId, InstanceId, LatchId, NodeName};
 use super::job::Verdict;
 use super::page::Page;
 use super::plan::{Kind, Plan};
@@ -38,9 +38,24 @@ pub struct Durable {
     /// The fleet record as this node last saw it: one that went back is a restored copy.
     #[serde(default)]
     pub record: Option<RecordSeen>,
-    /// There was no state, and no acknowledged record has said yet that it knows nothing of this instance.
+    /// What the node did before this state began is not known (yet).
     #[serde(default)]
-    pub unproven: bool,
+    pub doubt: Option<Doubt>,
+}
+
+/// What is not known of the time before the stored state. Kept until it is settled: a crash must not forget it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Doubt {
+    /// There was no state. A fresh node only where an acknowledged record knows nothing of this instance.
+    Unproven,
+    /// The state was there and could not be read, and the way back is not planned yet.
+    Lost {
+        /// Why.
+        why: Arc<str>,
+        /// The cycle that is latched for it.
+        cycle: CycleId,
+    },
 }
 
 /// How far a fleet's record had come.
@@ -411,7 +426,7 @@ impl Durable {
             page_seq: 0,
             reboots_ms: Vec::new(),
             record: None,
-            unproven: false,
+            doubt: None,
         }
     }
 
@@ -479,6 +494,21 @@ impl Cycle {
             good: self.failure.is_none() && self.early.is_none(),
             extra: Extra::new(),
         })
+    }
+}
+
+/// The latch for a state that could not be read, before its way back can be planned.
+pub fn lost_latch(instance: &InstanceId, node: &NodeName, why: &Arc<str>, now: &Now) -> Latch {
+    Latch {
+        instance: instance.clone(),
+        node: node.clone(),
+        stage: StageName::Check.label().into(),
+        class: FailureClass::State.label().into(),
+        message: why.clone(),
+        job: Kind::Recovery.name(),
+        since_ms: now.wall_ms,
+        cleared: None,
+        extra: Extra::new(),
     }
 }
 

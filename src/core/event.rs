@@ -1,6 +1,6 @@
 //! What can happen to a cycle: answers to its effects, time, and people.
 
-use super::cycle::RecordSeen;
+use super::cycle::{Doubt, RecordSeen};
 use super::error::Fault;
 use super::guard::Verdicts;
 use super::ids::InstanceId;
@@ -28,8 +28,8 @@ pub enum Event {
     StateLost(Arc<Plan>, Arc<str>),
     /// This node has no state, is out, and the record has this hold of it.
     Adopt(Arc<Plan>),
-    /// Whether a node without state has yet to be told by an acknowledged record that it is a fresh one.
-    Unproven(bool),
+    /// What is not known of the time before the stored state.
+    Doubt(Option<Doubt>),
     /// The fleet record, as it was just seen.
     RecordSeen(RecordSeen),
     /// The compare-and-set was acknowledged; the record's leavers in that version.

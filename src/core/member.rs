@@ -31,6 +31,19 @@ pub struct Member {
     pub doing: Arc<str>,
     /// When written, by its own clock, in ms since 1970: for people only.
     pub at_ms: u64,
+    /// The Elasticsearch node's id, as it last answered.
+    #[serde(default)]
+    pub node_id: Option<Arc<str>>,
+    /// Where the node's HTTP port is reached from other hosts: address and port.
+    #[serde(default)]
+    pub address: Option<Arc<str>>,
+    /// What it sees of itself, by group, for people on other nodes.
+    #[serde(default)]
+    pub sees: Vec<Arc<str>>,
+    /// The fleet record as it last saw it, without the finished cycles: a lost one is made again from these. Not looked
+    /// into before then: a newer form must not make its member unreadable.
+    #[serde(default)]
+    pub record: Option<serde_json::Value>,
     /// Unknown fields.
     #[serde(flatten)]
     pub extra: Extra,

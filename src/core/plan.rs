@@ -57,6 +57,18 @@ pub enum Kind {
     Recovery,
 }
 
+impl Kind {
+    /// The job's name, or what the cycle is for.
+    pub fn name(&self) -> Arc<str> {
+        match self {
+            Kind::Patch(job) => job.name.clone(),
+            Kind::Hold(_) => "hold".into(),
+            Kind::Return => "rejoin".into(),
+            Kind::Recovery => "recovery".into(),
+        }
+    }
+}
+
 /// Time limits of one cycle, in milliseconds.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Limits {
@@ -134,12 +146,7 @@ impl Plan {
 
     /// The job's name, or what this cycle is for.
     pub fn job_name(&self) -> Arc<str> {
-        match &self.kind {
-            Kind::Patch(job) => job.name.clone(),
-            Kind::Hold(_) => "hold".into(),
-            Kind::Return => "rejoin".into(),
-            Kind::Recovery => "recovery".into(),
-        }
+        self.kind.name()
     }
 
     /// The job, where there is one.

@@ -11,8 +11,12 @@ use std::sync::Arc;
 
 /// The schema this version writes.
 pub const SCHEMA: u32 = 1;
-/// Finished cycles kept for rate and budget.
-pub const FINISHED_MAX: usize = 256;
+/// Finished cycles kept for people, however old.
+pub const FINISHED_KEPT: usize = 256;
+/// Finished cycles kept at most: younger ones than [`FINISHED_MS`] count for rate and budget.
+pub const FINISHED_MAX: usize = 8_192;
+/// Rate and budget look back a day; clocks of different hosts may differ by as much again.
+const FINISHED_MS: u64 = 2 * 86_400_000;
 /// Cleared latches (tombstones) kept beside the open ones.
 pub const TOMBSTONES_MAX: usize = 256;
 
@@ -277,6 +281,32 @@ impl Record {
         self.latches.iter().filter(|(_, l)| l.cleared.is_none()).map(|(c, l)| (c.latch(), l))
     }
 
+    /// What a member keeps of it in its own document, so that a lost record can be made again: all but the finished
+    /// cycles.
+    #[must_use]
+    pub fn without_history(&self) -> Record {
+        Record { finished: Vec::new(), ..self.clone() }
+    }
+
+    /// A record in place of one that was lost: slots, pause and holds as they were last seen by anybody, latches and
+    /// tombstones as seen by each (a latch that somebody saw cleared is cleared), and a counter above them all and above
+    /// `highest`.
+    pub fn restored(fleet: Arc<str>, seen: &[Record], highest: u64) -> Record {
+        let last = seen.iter().filter(|r| r.fleet == fleet).max_by_key(|r| r.counter);
+        let mut r = last.map_or_else(|| Record::new(fleet.clone()), Record::clone);
+        for other in seen.iter().filter(|r| r.fleet == fleet) {
+            for (cycle, latch) in &other.latches {
+                let known = r.latches.entry(cycle.clone()).or_insert_with(|| latch.clone());
+                if known.cleared.is_none() {
+                    known.cleared.clone_from(&latch.cleared);
+                }
+            }
+        }
+        r.bound_tombstones();
+        r.counter = if last.is_some() || highest > 0 { r.counter.max(highest).saturating_add(1) } else { r.counter };
+        r
+    }
+
     fn add_latch(&mut self, cycle: &CycleId, latch: &Latch, rules: &Rules) {
         let fits = match self.latches.get(cycle) {
             None => true,
@@ -292,6 +322,13 @@ impl Record {
             return;
         }
         self.finished.push(finished.clone());
+        let newest = self.finished.iter().map(|f| f.at_ms).max().unwrap_or(0);
+        let surplus = self.finished.len().saturating_sub(FINISHED_KEPT);
+        let mut n = 0_usize;
+        self.finished.retain(|f| {
+            n = n.saturating_add(1);
+            n > surplus || newest.saturating_sub(f.at_ms) < FINISHED_MS
+        });
         let over = self.finished.len().saturating_sub(FINISHED_MAX);
         self.finished.drain(..over);
     }

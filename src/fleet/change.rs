@@ -23,6 +23,24 @@ pub enum Outcome {
     Unanswered(Fault),
 }
 
+/// What lies where the record should be.
+#[derive(Debug)]
+pub enum Found {
+    /// Nothing.
+    Nothing,
+    /// A record that can be used.
+    Good,
+    /// Something else: a restored copy, a newer schema, another fleet's, no record at all.
+    Unusable {
+        /// Why.
+        why: Fault,
+        /// Its version.
+        version: Version,
+        /// What can be read of it all the same.
+        record: Option<Record>,
+    },
+}
+
 /// One fleet's record in a store, with what this process remembers of it.
 pub struct Fleet<S> {
     store: S,
@@ -37,11 +55,23 @@ impl<S: FleetStore> Fleet<S> {
         Fleet { store, name, highest: AtomicU64::new(0) }
     }
 
-    /// What was seen under an older config still counts.
+    /// What was seen under an older config still counts, where it is the same fleet.
     #[must_use]
     pub fn after(self, older: &Fleet<S>) -> Fleet<S> {
-        self.highest.fetch_max(older.highest.load(Ordering::SeqCst), Ordering::SeqCst);
+        if self.name == older.name {
+            self.seen(older.highest());
+        }
         self
+    }
+
+    /// A counter that this node has seen before: a record below it is a restored copy.
+    pub fn seen(&self, counter: u64) {
+        self.highest.fetch_max(counter, Ordering::SeqCst);
+    }
+
+    /// The highest counter seen; 0 = none.
+    pub fn highest(&self) -> u64 {
+        self.highest.load(Ordering::SeqCst)
     }
 
     /// The store itself, for member documents.
@@ -124,13 +154,26 @@ impl<S: FleetStore> Fleet<S> {
         Ok(())
     }
 
-    /// Creates the record. A conflict: there is one.
-    pub async fn create(&self, record: &Record) -> Result<(), CasFault> {
+    /// Creates the record, or puts it in place of one that cannot be used (`instead`: the version of that one). A
+    /// conflict: somebody else came first.
+    pub async fn create(&self, record: &Record, instead: Option<&Version>) -> Result<(), CasFault> {
         let bytes = serde_json::to_vec(record)
             .map_err(|e| CasFault::Fault(Fault::new(Class::Refused, format!("the record has no JSON form: {e}"))))?;
-        self.store.create(bytes).await?;
-        self.highest.store(record.counter, Ordering::SeqCst);
+        match instead {
+            None => self.store.create(bytes).await?,
+            Some(version) => self.store.compare_and_set(version, bytes).await?,
+        };
+        self.seen(record.counter);
         Ok(())
+    }
+
+    /// What lies where the record should be: nothing, a record that can be used, or one that cannot, and why.
+    pub async fn found(&self) -> Result<Found, Fault> {
+        let Some((bytes, version)) = self.store.read().await? else { return Ok(Found::Nothing) };
+        Ok(match self.parse(&bytes) {
+            Ok(_) => Found::Good,
+            Err(why) => Found::Unusable { why, version, record: serde_json::from_slice(&bytes).ok() },
+        })
     }
 
     /// All members, in the order of their instance ids. One that cannot be parsed makes the answer unusable: a member

@@ -3,4 +3,4 @@
 mod change;
 pub mod file;
 
-pub use change::{Fleet, Outcome};
+pub use change::{Fleet, Found, Outcome};

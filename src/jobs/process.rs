@@ -170,6 +170,11 @@ impl Jobs for ProcessJobs {
         if new { self.launch(cycle).await } else { Ok(()) }
     }
 
+    async fn running(&self) -> Result<Vec<String>, Fault> {
+        let root = Arc::clone(&self.root);
+        blocking(move || running(&root)).await
+    }
+
     async fn kill(&self, cycle: &str) -> Result<(), Fault> {
         let path = self.checked(cycle)?;
         let grace_ms = self.settings.grace_ms;
@@ -182,6 +187,25 @@ impl ProcessJobs {
         check_cycle(cycle).map_err(|e| Fault::new(Class::Refused, e.to_string()))?;
         Ok(self.dir(cycle))
     }
+}
+
+/// Cycles whose jobs run, by their directories.
+fn running(root: &Path) -> io::Result<Vec<String>> {
+    let entries = match std::fs::read_dir(root) {
+        Ok(entries) => entries,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(e) => return Err(e),
+    };
+    let mut cycles = Vec::new();
+    for entry in entries {
+        let entry = entry?;
+        let Ok(cycle) = entry.file_name().into_string() else { continue };
+        if check_cycle(&cycle).is_ok() && JobDir::open(&entry.path())?.status()? == JobStatus::Running {
+            cycles.push(cycle);
+        }
+    }
+    cycles.sort();
+    Ok(cycles)
 }
 
 /// Ends a job, whatever it has come to; blocks until it is gone.

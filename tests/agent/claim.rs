@@ -135,6 +135,10 @@ impl Jobs for Node {
         panic!("no drain ends here")
     }
 
+    async fn running(&self) -> Result<Vec<String>, Fault> {
+        Ok(Vec::new())
+    }
+
     async fn kill(&self, _: &str) -> Result<(), Fault> {
         Ok(())
     }
@@ -348,6 +352,10 @@ fn store(dir: &std::path::Path, members: usize) -> FileStore {
             boot: BootId("boot".into()),
             beat: 1,
             doing: "idle".into(),
+            node_id: None,
+            address: None,
+            sees: Vec::new(),
+            record: None,
             at_ms: 0,
             extra: BTreeMap::new(),
         };

@@ -133,6 +133,10 @@ impl Fake {
                 boot: BootId("other".into()),
                 beat: 1,
                 doing: "idle".into(),
+                node_id: None,
+                address: None,
+                sees: Vec::new(),
+                record: None,
                 at_ms: 0,
                 extra: BTreeMap::new(),
             };
@@ -371,6 +375,10 @@ impl Jobs for Fake {
             None => JobStatus::Running,
         };
         Ok(())
+    }
+
+    async fn running(&self) -> Result<Vec<String>, Fault> {
+        Ok(Vec::new())
     }
 
     async fn kill(&self, _: &str) -> Result<(), Fault> {

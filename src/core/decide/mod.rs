@@ -51,8 +51,8 @@ pub fn decide(d: &Durable, v: &Seen, event: &Event, now: &Now, jitter: Jitter) -
         }
         return Step { durable, seen: v.clone() };
     }
-    if let Event::Unproven(unproven) = event {
-        return Step { durable: Durable { unproven: *unproven, ..d.clone() }, seen: v.clone() };
+    if let Event::Doubt(doubt) = event {
+        return Step { durable: Durable { doubt: doubt.clone(), ..d.clone() }, seen: v.clone() };
     }
     match (&d.cycle, event) {
         (None, Event::StateLost(plan, why)) => state_lost(d, plan, why, now),
@@ -78,7 +78,7 @@ fn state_lost(d: &Durable, plan: &Arc<Plan>, why: &Arc<str>, now: &Now) -> Step 
     let failure =
         Failure { stage: StageName::Check, class: FailureClass::State, message: why.clone(), at: now.clone() };
     let cycle = Cycle { failure: Some(failure), kill_job: true, ..Cycle::start(plan.clone(), now) };
-    let mut durable = Durable { cycle: Some(cycle), ..d.clone() };
+    let mut durable = Durable { cycle: Some(cycle), doubt: None, ..d.clone() };
     page::raise_failure(&mut durable, now);
     Step { durable, seen: Seen::default() }
 }
@@ -89,7 +89,7 @@ fn adopt(d: &Durable, plan: &Arc<Plan>, now: &Now) -> Step {
     let until = Deadline::start(now, hold.for_s.saturating_mul(1_000));
     let stage = Stage::Held { until: until.clone() };
     let cycle = Cycle { stage, deadline: until, out_since: Some(now.clone()), ..Cycle::start(plan.clone(), now) };
-    Step { durable: Durable { cycle: Some(cycle), ..d.clone() }, seen: Seen::default() }
+    Step { durable: Durable { cycle: Some(cycle), doubt: None, ..d.clone() }, seen: Seen::default() }
 }
 
 /// The commit of a decision, as every driver of the core does it: stored, or turned homeward, or not at all.
@@ -139,16 +139,18 @@ impl Turn<'_> {
                 return;
             }
             Event::Rejoin { by, reason, skip_check } => return self.rejoin(by, reason, *skip_check),
-            Event::Own(own, _) if own.len() != want::groups(&self.c) => {
-                // "All of them" must not be true of a read that left a group out.
-                let unknown = vec![super::target::Own::Unknown; want::groups(&self.c)];
-                let fault = Fault::transport("the read does not tell of every target group");
-                return self.at_stage(&Event::Own(unknown, Some(fault)));
-            }
             _ => {}
         }
         let stage = self.c.stage.name();
-        self.at_stage(e);
+        match e {
+            Event::Own(own, fault) if own.len() != want::groups(&self.c) => {
+                // "All of them" must not be true of a read that left a group out.
+                let unknown = vec![super::target::Own::Unknown; want::groups(&self.c)];
+                let left_out = || Fault::transport("the read does not tell of every target group");
+                self.at_stage(&Event::Own(unknown, Some(fault.clone().unwrap_or_else(left_out))));
+            }
+            _ => self.at_stage(e),
+        }
         if self.v.unread && self.c.stage.name() == stage && self.bad_news(e) {
             self.v.unread = false;
         }

@@ -6,7 +6,7 @@ mod home;
 mod out;
 mod world;
 
-use super::super::cycle::{Cycle, Durable, Ended, FailureClass, RecordSeen, Seen, Stage, StageName, advance};
+use super::super::cycle::{Cycle, Doubt, Durable, Ended, FailureClass, RecordSeen, Seen, Stage, StageName, advance};
 use super::super::error::{Class, Fault, Jitter};
 use super::super::event::Event;
 use super::super::exit::Exit;
@@ -47,7 +47,7 @@ fn kind_of(e: &Event) -> &'static str {
         Event::StoodStill => "stood-still",
         Event::StateLost(..) => "state-lost",
         Event::Adopt(_) => "adopt",
-        Event::Unproven(_) => "unproven",
+        Event::Doubt(_) => "doubt",
         Event::RecordSeen(_) => "record-seen",
         Event::PageAccepted(_) => "page-accepted",
     }
@@ -109,7 +109,7 @@ fn events(now: &Now) -> Vec<(&'static str, Event)> {
         ("state-lost", Event::StateLost(plan(Kind::Recovery), "unreadable".into())),
         ("adopt", Event::Adopt(plan(Kind::Hold(hold())))),
         ("adopt", Event::Adopt(patch_plan())),
-        ("unproven", Event::Unproven(true)),
+        ("doubt", Event::Doubt(Some(Doubt::Unproven))),
         ("record-seen", Event::RecordSeen(RecordSeen { fleet: "blue".into(), counter: 7 })),
         ("page-accepted", Event::PageAccepted(1)),
     ];
@@ -277,7 +277,7 @@ fn an_impossible_pair_changes_nothing() {
         for v in knowledge(&at(1)) {
             for (kind, e) in events(&at(1)) {
                 kinds.insert(kind_of(&e));
-                let any = ["recovered", "tick", "rejoin", "page-accepted", "stood-still", "unproven", "record-seen"]
+                let any = ["recovered", "tick", "rejoin", "page-accepted", "stood-still", "doubt", "record-seen"]
                     .contains(&kind);
                 if any || listens(stage, &d, kind) {
                     continue;
@@ -300,7 +300,7 @@ fn an_idle_node_begins_a_cycle_or_takes_a_note() {
             "state-lost" => assert_eq!(step.durable.stage(), Some(StageName::Check)),
             "adopt" if e == Event::Adopt(patch_plan()) => assert_eq!(step.durable, d),
             "adopt" => assert_eq!(step.durable.stage(), Some(StageName::Held)),
-            "unproven" | "record-seen" => assert_ne!(step.durable, d),
+            "doubt" | "record-seen" => assert_ne!(step.durable, d),
             _ => assert_eq!(step, Step { durable: d.clone(), seen: Seen::recovered() }, "{kind}"),
         }
     }

@@ -1,6 +1,7 @@
 //! The record's changes one by one; what many writers do together is the model's part (`tests/core_alone`).
 #![allow(clippy::pedantic, clippy::arithmetic_side_effects, reason = "tests of small numbers")]
 
+use super::super::invariant;
 use super::super::rules::Rules;
 use super::*;
 
@@ -238,10 +239,33 @@ fn tombstones_are_bounded_the_oldest_goes_and_an_open_latch_never() {
 fn finished_cycles_are_counted_once_and_bounded() {
     let mut r = after(&[claim(1, 1), free(1, 1, false), free(1, 1, false)]);
     assert_eq!(r.finished.len(), 1);
-    for c in 2..=u64::try_from(FINISHED_MAX).unwrap() + 10 {
-        r = apply(&r, &free(1, c, false), &rules(1)).unwrap();
+    let ended = |c: u64, at_ms| {
+        let Op::Free { instance, cycle, latch, finished: Some(f) } = free(1, c, false) else { panic!("it frees") };
+        Op::Free { instance, cycle, latch, finished: Some(Finished { at_ms, ..f }) }
+    };
+    let kept = u64::try_from(FINISHED_KEPT).unwrap();
+    for c in 2..=2 * kept {
+        r = apply(&r, &ended(c, 10_000_000_000 + c), &rules(1)).unwrap();
     }
-    assert_eq!((r.finished.len(), r.finished[0].cycle.clone()), (FINISHED_MAX, cycle(11)));
+    assert_eq!(u64::try_from(r.finished.len()).unwrap(), 2 * kept - 1, "all of a day count for rate and budget");
+    r = apply(&r, &ended(9_999, 10_000_000_000 + 3 * 86_400_000), &rules(1)).unwrap();
+    assert_eq!(r.finished.len(), FINISHED_KEPT, "older ones are kept for people only");
+}
+
+#[test]
+fn a_restored_record_has_what_members_saw_last_and_no_latch_is_lost() {
+    let old = after(&[claim(1, 1), add_latch(2, 2)]);
+    let new = apply(&apply(&old, &clear(2), &rules(1)).unwrap(), &free(1, 1, false), &rules(1)).unwrap();
+    let new = Record { counter: old.counter + 2, ..new };
+    let other = Record { counter: old.counter + 1, ..apply(&old, &add_latch(3, 3), &rules(1)).unwrap() };
+    let foreign = Record { counter: 999, ..Record::new("green".into()) };
+    let seen = [old, other, new.clone(), foreign].map(|r| r.without_history());
+    let r = Record::restored(new.fleet.clone(), &seen, 70);
+    assert!(r.slots.is_empty(), "the last one who looked saw no slot");
+    assert!(r.latches[&cycle(2)].cleared.is_some(), "cleared once is cleared");
+    assert!(r.latches[&cycle(3)].cleared.is_none(), "seen by one member only, and still there");
+    assert_eq!((r.counter, invariant::record(&r)), (71, Ok(())), "above everything that was ever seen");
+    assert_eq!(Record::restored("blue".into(), &[], 0), Record::new("blue".into()), "a new fleet");
 }
 
 #[test]

@@ -252,6 +252,31 @@ fn a_late_deadline_after_a_restart_or_a_freeze_waits_for_one_look() {
     }
 }
 
+#[test]
+fn a_late_deadline_after_a_restart_passes_where_the_look_comes_to_nothing() {
+    for stage in [StageName::Drain, StageName::Check, StageName::Register, StageName::Settle] {
+        let mut driver = Driver::new(patch_in(stage), at(0));
+        driver.restart();
+        driver.now = at(2_000_000);
+        for _ in 0..10 {
+            match want(&driver.d, &driver.v, &driver.now) {
+                Want::Do(Effect::ReadOwn) => driver.feed(&Event::Own(Vec::new(), Some(fault(Class::Transport)))),
+                Want::Do(Effect::Check) => driver.feed(&Event::Checked(Err(fault(Class::Transport)))),
+                Want::Do(Effect::Register(g)) => driver.feed(&Event::Called(g, Err(fault(Class::Transport)))),
+                Want::Wait(until) => {
+                    driver.now = until;
+                    driver.feed(&Event::Tick);
+                }
+                other => panic!("{stage}: {other:?}"),
+            }
+            if driver.d.cycle.as_ref().unwrap().failure.is_some() {
+                break;
+            }
+        }
+        assert!(driver.d.cycle.as_ref().unwrap().failure.is_some(), "{stage}");
+    }
+}
+
 fn to_the_end_serving(driver: &mut Driver) {
     let mut serving = true;
     driver.run(2_000, &mut |effect, _| good(effect, &mut serving));

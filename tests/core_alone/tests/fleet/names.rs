@@ -80,6 +80,10 @@ impl Names {
             beat: 0,
             doing: "".into(),
             at_ms: 0,
+            node_id: None,
+            address: None,
+            sees: Vec::new(),
+            record: None,
             extra: Extra::new(),
         });
         let mut names = Names {

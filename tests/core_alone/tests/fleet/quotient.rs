@@ -80,7 +80,7 @@ impl<'a> Quotient<'a> {
             page_seq: 0,
             reboots_ms: Vec::new(),
             record: None,
-            unproven: false,
+            doubt: None,
         }
     }
 
