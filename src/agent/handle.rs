@@ -109,6 +109,11 @@ impl<W: World> Handle<W> {
                 let message = format!("fleet {fleet} has a record already; nothing was changed");
                 return not(Exit::Usage, message, Some("backstop status"));
             }
+            Found::Unusable { why, record: Some(theirs), .. }
+                if theirs.schema != crate::core::record::SCHEMA || *theirs.fleet != *fleet.as_str() =>
+            {
+                return not(Exit::Usage, format!("{why}; it is never replaced"), Some("backstop config show"));
+            }
             Found::Unusable { why, .. } if reason.is_empty() => {
                 let message = format!("{why}; it is replaced only for a reason, and nothing was changed");
                 return not(Exit::Usage, message, Some(&again));

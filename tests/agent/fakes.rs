@@ -1,6 +1,7 @@
 //! A world whose time and faults are controlled: three nodes behind two target groups, everything in memory. Only the
 //! agent is real: its loop, journal, observer and page delivery.
 
+use backstop::agent::handle::{Handle, Reload};
 use backstop::agent::observe;
 use backstop::agent::pages::deliver;
 use backstop::agent::shared::{NodeView, Parts, Shared, World};
@@ -47,6 +48,7 @@ pub const STEP_MS: u64 = 1_000;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Call {
     Poll,
+    Group,
     Register,
     Deregister,
     Check,
@@ -89,6 +91,10 @@ struct Inner {
     pages: Vec<Rendered>,
     calls: Vec<(Call, u64)>,
     shown: [Option<Shown>; 2],
+    orphan: Option<String>,
+    package_manager: Option<String>,
+    takes_anything: bool,
+    reboots: u32,
 }
 
 /// What a group says about the own target, whatever is so.
@@ -155,6 +161,10 @@ impl Fake {
                 pages: Vec::new(),
                 calls: Vec::new(),
                 shown: [None, None],
+                orphan: None,
+                package_manager: None,
+                takes_anything: false,
+                reboots: 0,
             })),
             activity: Arc::default(),
         }
@@ -163,6 +173,40 @@ impl Fake {
     /// From now on the group with this index says this; `None`: what is so.
     pub fn show(&self, group: usize, shown: Option<Shown>) {
         self.inner().shown[group] = shown;
+    }
+
+    /// Somebody else's hand on the record; `None` removes it.
+    pub fn put_record(&self, record: Option<&Record>) {
+        self.put_bytes(record.map(|r| serde_json::to_vec(r).unwrap()));
+    }
+
+    /// The same, with whatever bytes.
+    pub fn put_bytes(&self, bytes: Option<Vec<u8>>) {
+        self.inner().record = bytes;
+    }
+
+    /// A job that runs though no state knows of it, until it is killed.
+    pub fn orphan(&self, cycle: Option<&str>) {
+        self.inner().orphan = cycle.map(str::to_owned);
+    }
+
+    pub fn orphan_runs(&self) -> bool {
+        self.inner().orphan.is_some()
+    }
+
+    /// A package manager at work.
+    pub fn package_manager(&self, name: Option<&str>) {
+        self.inner().package_manager = name.map(str::to_owned);
+    }
+
+    /// Reboots that were asked for.
+    pub fn reboots(&self) -> u32 {
+        self.inner().reboots
+    }
+
+    /// The load balancer takes targets that do not exist.
+    pub fn takes_anything(&self) {
+        self.inner().takes_anything = true;
     }
 
     /// Somebody has taken the own target out of every group, without a drain.
@@ -301,6 +345,7 @@ impl LoadBalancer for Fake {
     }
 
     async fn group(&self, _: &GroupArn) -> Result<GroupFacts, Fault> {
+        self.call(Call::Group)?;
         Ok(GroupFacts {
             target_type: TargetType::Instance,
             balancer: BalancerKind::Application,
@@ -312,7 +357,7 @@ impl LoadBalancer for Fake {
     }
 
     async fn may_register(&self, _: &GroupArn, _: TargetType, _: u16) -> MayRegister {
-        MayRegister::Yes
+        if self.inner().takes_anything { MayRegister::TookIt } else { MayRegister::Yes }
     }
 }
 
@@ -378,11 +423,12 @@ impl Jobs for Fake {
     }
 
     async fn running(&self) -> Result<Vec<String>, Fault> {
-        Ok(Vec::new())
+        Ok(self.inner().orphan.iter().cloned().collect())
     }
 
-    async fn kill(&self, _: &str) -> Result<(), Fault> {
+    async fn kill(&self, cycle: &str) -> Result<(), Fault> {
         let mut i = self.inner();
+        i.orphan = i.orphan.take().filter(|orphan| orphan != cycle);
         if i.job == JobStatus::Running {
             i.job = JobStatus::Ended(Verdict { result: JobResult::Killed, ..good() });
         }
@@ -396,6 +442,7 @@ impl Host for Fake {
     }
 
     async fn reboot(&self) -> Result<(), Fault> {
+        self.inner().reboots += 1;
         Ok(())
     }
 
@@ -408,7 +455,7 @@ impl Host for Fake {
     }
 
     fn package_manager(&self) -> Result<Option<String>, Fault> {
-        Ok(None)
+        Ok(self.inner().package_manager.clone())
     }
 }
 
@@ -535,6 +582,12 @@ impl Running {
         let job =
             JobSpec { name: "patch".into(), argv: vec!["patch".into()], reboots: false, reboot: RebootPolicy::Never };
         self.begin(Kind::Patch(job)).await
+    }
+
+    /// The agent as the control socket sees it.
+    pub fn handle(&self) -> Handle<Fake> {
+        let reload: Reload = Arc::new(|| Box::pin(async { panic!("nobody reloads here") }));
+        Handle::new(self.shared.clone(), self.queue.clone(), reload)
     }
 
     pub async fn begin(&self, kind: Kind) -> RunReply {
