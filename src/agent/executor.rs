@@ -58,7 +58,7 @@ async fn perform<W: World>(shared: Arc<Shared<W>>, plan: Arc<Plan>, effect: Effe
             let facts = facts::gather(&shared, &parts, Some(&plan)).await;
             Event::Guards(guard::evaluate(&facts, &plan.rules, &plan.overrides))
         }
-        Effect::ReadFleet => Event::Fleet(read_fleet(&shared, &parts).await),
+        Effect::ReadFleet => Event::Fleet(read_fleet(&shared, &parts, false).await),
         Effect::ReadOwn => read_own(&parts, &plan).await,
         Effect::Deregister(g) => match plan.targets.get(*g) {
             Some(t) => Event::Called(*g, parts.balancer.deregister(&t.target).await),
@@ -110,13 +110,21 @@ async fn record<W: World>(parts: &Parts<W>, plan: &Plan, op: &Op) -> Event {
 }
 
 /// Who is in service, by whole lists read from now on. One group or document that cannot be read makes it unknown.
-pub async fn read_fleet<W: World>(shared: &Shared<W>, parts: &Parts<W>) -> Result<FleetView, Fault> {
+/// `by_name`: the own targets are asked for by name too, and an answer that contradicts the list makes it unknown.
+pub async fn read_fleet<W: World>(shared: &Shared<W>, parts: &Parts<W>, by_name: bool) -> Result<FleetView, Fault> {
     let begun = shared.clock.now();
     let members = parts.fleet.members().await?;
     let own = shared.own_targets(parts, u64::MAX).await?;
     let mut polls = BTreeMap::new();
     for t in &own {
-        polls.insert(t.target.group.clone(), parts.balancer.poll(&t.target, false).await?);
+        let poll = parts.balancer.poll(&t.target, by_name).await?;
+        if by_name && poll.own(&t.target.id, t.target.port) == Own::Unknown {
+            return Err(Fault::transport(format!(
+                "the list and the answer by name contradict each other on {}",
+                t.target
+            )));
+        }
+        polls.insert(t.target.group.clone(), poll);
     }
     Ok(in_service(&members, &parts.groups(), &polls, begun))
 }

@@ -26,7 +26,7 @@ const DRAIN_MAX_MS: u64 = 2 * 3_600_000;
 
 /// Reads everything anew.
 pub async fn gather<W: World>(shared: &Arc<Shared<W>>, parts: &Arc<Parts<W>>, plan: Option<&Plan>) -> Facts {
-    let fleet = read_fleet(shared, parts).await;
+    let fleet = read_fleet(shared, parts, plan.is_some()).await;
     let cluster = cluster(parts, plan).await;
     if let Ok(pass) = &cluster {
         shared.cache().node_id.clone_from(&pass.identity.node_id);

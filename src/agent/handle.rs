@@ -329,7 +329,7 @@ impl<W: World> Backend for Handle<W> {
                 None => not(Exit::Usage, format!("there is no open latch {id}"), Some("backstop latch list")),
                 Some((_, latch)) => {
                     let slot = record.slots.contains_key(&latch.instance);
-                    let view = super::executor::read_fleet(&self.shared, &parts).await;
+                    let view = super::executor::read_fleet(&self.shared, &parts, false).await;
                     let out = view.as_ref().map_or(true, |v| {
                         v.members.contains(&latch.instance) && !v.in_service.contains(&latch.instance)
                     });

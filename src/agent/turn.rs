@@ -94,6 +94,8 @@ pub struct Agent<W: World> {
     lost_paged: bool,
     /// The disk refused a step, and the state stayed where it was: not again before then.
     stalled: Option<Now>,
+    /// By then at the latest the loop should have gone on.
+    expected: Option<Now>,
     status: String,
     notify: Box<dyn Fn(&str) + Send + Sync>,
 }
@@ -118,6 +120,7 @@ impl<W: World> Agent<W> {
             lost_latched: false,
             lost_paged: false,
             stalled: None,
+            expected: None,
             status: String::new(),
             notify,
         }
@@ -225,6 +228,7 @@ impl<W: World> Agent<W> {
             }
             self.raise_found().await;
             let now = self.shared.clock.now();
+            self.notice_a_gap(&now).await;
             self.say(&now);
             self.stalled = self.stalled.take().filter(|at| now.since(at).is_none() && at.boot == now.boot);
             let wanted = match &self.stalled {
@@ -234,13 +238,11 @@ impl<W: World> Agent<W> {
             let wake = match wanted {
                 Want::Do(effect) => match self.journal.ready(effect) {
                     Some(ready) => {
+                        self.expected = Some(now.plus(EFFECT_MS));
                         let shared = self.shared.clone();
                         let durable = self.journal.now().clone();
                         tokio::select! {
-                            event = execute(&shared, ready, &durable) => {
-                                self.notice_a_gap(&now.plus(EFFECT_MS)).await;
-                                self.event(&event).await;
-                            }
+                            event = execute(&shared, ready, &durable) => self.event(&event).await,
                             () = stopped(&mut stop) => return,
                         }
                         while let Ok(request) = self.queue.try_recv() {
@@ -260,24 +262,23 @@ impl<W: World> Agent<W> {
                 wake
             };
             let clock = self.shared.clock.clone();
+            self.expected = Some(wake.clone());
             tokio::select! {
                 request = self.queue.recv() => match request {
                     Some(request) => self.request(request).await,
                     None => return,
                 },
                 _ = observed.changed() => self.look_at_self().await,
-                () = clock.sleep_until(&wake) => {
-                    self.notice_a_gap(&wake).await;
-                    self.tick().await;
-                }
+                () = clock.sleep_until(&wake) => self.tick().await,
                 () = stopped(&mut stop) => return,
             }
         }
     }
 
     /// The machine was frozen, or this process stopped: what it knows is old, and deadlines have passed unseen.
-    async fn notice_a_gap(&mut self, expected: &Now) {
-        if self.shared.clock.now().since(expected).is_none_or(|ms| ms > GAP_MS) {
+    async fn notice_a_gap(&mut self, now: &Now) {
+        let expected = self.expected.take();
+        if expected.is_some_and(|at| now.boot != at.boot || now.since(&at).is_some_and(|ms| ms > GAP_MS)) {
             self.event(&Event::StoodStill).await;
         }
     }
@@ -291,6 +292,7 @@ impl<W: World> Agent<W> {
     }
 
     async fn tick(&mut self) {
+        self.notice_a_gap(&self.shared.clock.now()).await;
         if self.journal.committed().is_none()
             && let Err(e) = self.journal.retry().await
         {

@@ -1,6 +1,6 @@
 //! What was lost: a node's state, the fleet record, a job's directory, time.
 
-use crate::fakes::{Call, Fake, ME, Running, Trouble, good};
+use crate::fakes::{Call, Fake, ME, Running, Shown, Trouble, good, row};
 use backstop::control::backend::{Backend, Caller};
 use backstop::control::protocol::{Done, HoldRequest, InitRequest, RunReply};
 use backstop::core::cycle::StageName;
@@ -9,6 +9,7 @@ use backstop::core::exit::Exit;
 use backstop::core::job::{JobSpec, RebootPolicy, Verdict};
 use backstop::core::plan::Kind;
 use backstop::core::record::{Extra, Hold, Pause, Record};
+use backstop::core::target::{Named, Reason, TargetState};
 
 fn order() -> Pause {
     Pause { by: "ann".into(), reason: "a move".into(), since_ms: 0, extra: Extra::new() }
@@ -206,4 +207,19 @@ async fn a_hold_of_a_node_that_is_out_already_only_keeps_it_there() {
     r.until("held", 60, |r| r.stage() == Some(StageName::Held)).await;
     assert_eq!(fake.calls(Call::Deregister), 0, "nothing to take out");
     r.until("back", 200, |r| r.stage().is_none() && r.fake.in_service()).await;
+}
+
+#[tokio::test]
+async fn a_list_that_calls_the_own_target_healthy_and_a_name_that_does_not_refuse_the_claim() {
+    let fake = Fake::new();
+    let r = Running::start(&fake).await;
+    r.pass(2).await;
+    let healthy = row(ME, TargetState::Healthy, None);
+    let gone = row(ME, TargetState::Unused, Some(Reason::NotRegistered));
+    fake.show(1, Some(Shown { list: vec![healthy], named: Named::Rows(vec![gone]), others: true }));
+    assert!(matches!(r.run_job().await, RunReply::Started { .. }), "its first look is at the list alone");
+    r.until("over", 100, |r| r.stage().is_none()).await;
+    let last = r.shared.node.borrow().durable.last.clone().unwrap();
+    assert!(last.exit == Exit::Guard && last.message.contains("contradict"), "{last:?}");
+    assert_eq!(fake.calls(Call::Deregister), 0);
 }
