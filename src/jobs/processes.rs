@@ -19,6 +19,8 @@ pub struct Process {
     pub session: i32,
     /// It has ended and only waits to be collected.
     pub dead: bool,
+    /// A signal stopped it: it does nothing until somebody lets it go on.
+    pub stopped: bool,
 }
 
 /// Reads one line of `/proc/<pid>/stat`. The name in it may contain anything, also blanks and brackets.
@@ -32,7 +34,8 @@ pub fn parse_stat(text: &str) -> Option<Process> {
     let session = fields.next()?.parse().ok()?;
     // Fields 7 to 21 are of no interest; the start time is field 22.
     let start_ticks = fields.nth(15)?.parse().ok()?;
-    Some(Process { pid, start_ticks, parent, session, dead: matches!(state, "Z" | "X" | "x") })
+    let dead = matches!(state, "Z" | "X" | "x");
+    Some(Process { pid, start_ticks, parent, session, dead, stopped: state == "T" })
 }
 
 /// One process; `None` = there is none of this number. An error means that it cannot be told.
@@ -92,14 +95,7 @@ pub fn members(marks: &Marks) -> io::Result<Vec<Process>> {
     }
     let marked = |p: &&Process| u32::try_from(p.pid) != Ok(me) && carries(p.pid, &marks.environment);
     family.extend(all.iter().filter(marked).map(|p| p.pid));
-    loop {
-        let children: Vec<i32> = all.iter().filter(|p| family.contains(&p.parent)).map(|p| p.pid).collect();
-        let before = family.len();
-        family.extend(children);
-        if family.len() == before {
-            break;
-        }
-    }
+    add_descendants(&all, &mut family);
     // Started before the supervisor = no part of its job, whatever the signs say.
     let belongs = |p: &Process| {
         family.contains(&p.pid)
@@ -109,6 +105,18 @@ pub fn members(marks: &Marks) -> io::Result<Vec<Process>> {
             && !p.dead
     };
     Ok(all.into_iter().filter(belongs).collect())
+}
+
+/// Adds children, grandchildren and so on.
+fn add_descendants(all: &[Process], family: &mut BTreeSet<i32>) {
+    loop {
+        let children: Vec<i32> = all.iter().filter(|p| family.contains(&p.parent)).map(|p| p.pid).collect();
+        let before = family.len();
+        family.extend(children);
+        if family.len() == before {
+            return;
+        }
+    }
 }
 
 /// The process has this assignment in the environment it was started with. What cannot be read does not.
@@ -143,8 +151,9 @@ mod tests {
     fn a_process_name_with_brackets_and_blanks_does_not_shift_the_fields() {
         let line = "4242 (a) S 1 (b) R 17 18 19 0 -1 4194304 104 0 0 0 0 0 0 0 20 0 1 0 79026 3133440 390";
         let p = parse_stat(line).unwrap();
-        assert_eq!(p, Process { pid: 4242, start_ticks: 79026, parent: 17, session: 19, dead: false });
+        assert_eq!(p, Process { pid: 4242, start_ticks: 79026, parent: 17, session: 19, dead: false, stopped: false });
         assert!(parse_stat(&line.replace(" R ", " Z ")).unwrap().dead);
+        assert!(parse_stat(&line.replace(" R ", " T ")).unwrap().stopped);
         assert_eq!(parse_stat("4242 (a) R 17"), None);
     }
 
