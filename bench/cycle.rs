@@ -108,8 +108,8 @@ async fn instant(foreign: Option<String>) -> anyhow::Result<serde_json::Value> {
         Some(url) => (url.clone(), Some(std::env::args().nth_back(0).context("an ARN")?)),
         None => (fleet.endpoint(), None),
     };
-    backstop::elasticsearch::install_tls();
-    let client = reqwest::Client::builder().no_proxy().tls_certs_only([]).build()?;
+    let base = reqwest::Url::parse(&url)?;
+    let client = backstop::http_client::builder(&base, LONG).no_proxy().build()?;
     let counter = Counter { to: url, calls: Arc::default(), client };
     let proxy = Server::start("127.0.0.1:0".parse()?, counter.clone()).await?;
     for (i, machine) in fleet.machines().iter().enumerate() {

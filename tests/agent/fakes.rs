@@ -432,7 +432,7 @@ impl World for Fake {
     type Disk = FaultDisk;
 }
 
-const CONFIG: &str = r#"
+pub const CONFIG: &str = r#"
 fleet = "test"
 outside_watch = "none"
 [[target_group]]

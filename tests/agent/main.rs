@@ -16,6 +16,7 @@ mod config_reload;
 mod disk;
 mod fakes;
 mod kill;
+mod pages;
 mod scene;
 mod start_states;
 mod way_back;
