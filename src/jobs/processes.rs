@@ -1,10 +1,13 @@
 //! The process table as far as jobs need it: who is alive, who belongs to a job, and signals that cannot hit a
 //! process that merely has the same number.
 
+use super::verdict::DIR_VARIABLE;
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use std::collections::BTreeSet;
 use std::io;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
 
 /// One line of `/proc/<pid>/stat`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,6 +108,25 @@ pub fn members(marks: &Marks) -> io::Result<Vec<Process>> {
             && !p.dead
     };
     Ok(all.into_iter().filter(belongs).collect())
+}
+
+/// All that is alive and works in this directory: an argument is a path below it, or the environment names a job there;
+/// and whatever these started. For a rehearsal, whose agents and jobs must not outlive it.
+pub fn working_in(dir: &Path) -> io::Result<Vec<Process>> {
+    let all = table()?;
+    let me = std::process::id();
+    let below = [dir.as_os_str().as_bytes(), b"/"].concat();
+    let mark = [DIR_VARIABLE.as_bytes(), b"=", &below].concat();
+    let has = |pid: i32, file: &str, start: &[u8]| {
+        let text = std::fs::read(format!("/proc/{pid}/{file}")).unwrap_or_default();
+        text.split(|b| *b == 0).any(|entry| entry.starts_with(start))
+    };
+    let works = |p: &&Process| {
+        u32::try_from(p.pid) != Ok(me) && (has(p.pid, "cmdline", &below) || has(p.pid, "environ", &mark))
+    };
+    let mut family: BTreeSet<i32> = all.iter().filter(works).map(|p| p.pid).collect();
+    add_descendants(&all, &mut family);
+    Ok(all.into_iter().filter(|p| family.contains(&p.pid) && u32::try_from(p.pid) != Ok(me) && !p.dead).collect())
 }
 
 /// Adds children, grandchildren and so on.
