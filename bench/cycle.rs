@@ -1,7 +1,7 @@
 //! What one cycle costs with everything instant and all dwells at zero: wall time, CPU, AWS calls by kind. One JSON object.
 //!
-//! `bench/cycle URL ARN_ID...` is called by `bench/cycle` (the script), which starts moto; without a URL the embedded
-//! ELBv2 of the rehearsal is used. The second object is a cycle whose drain and first check take their time: what backstop
+//! Arguments: URL and ARN of a foreign ELBv2, which `bench/cycle` (the script) starts; without them the embedded one of the
+//! rehearsal is used. The second object is a cycle whose drain and first check take their time: what backstop
 //! adds to them.
 #![allow(
     clippy::pedantic,
@@ -12,30 +12,28 @@
     reason = "a measurement, not the product"
 )]
 
+mod common;
+
 use anyhow::{Context as _, bail};
 use backstop::core::job::RebootPolicy;
 use backstop::rehearse::elbv2::{Checks, GroupSpec};
 use backstop::rehearse::fleet::{Fleet, FleetOptions, NodeStart, patch_request};
 use backstop::rehearse::http::{self, Answer, Response, Server, Service};
+use common::{cpu_s, program};
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 
-const TICKS: f64 = 100.0;
 const LONG: Duration = Duration::from_secs(120);
 const ZERO: &str = r#"
 [log]
 level = "info"
-[reconcile]
-every = "10m"
 [check]
 over = "0s"
 [drain]
 quiet = "0s"
-margin_application = "0s"
 [settle]
 bake = "0s"
 [limits]
@@ -43,13 +41,14 @@ cycles_per_hour = 1000
 cycles_per_day = 1000
 free_disk_mib = 1
 "#;
+/// The looks of the observer are not the cycle's: there is none in the middle of it.
+const SELDOM: &str = "[reconcile]\nevery = \"5m\"\nself_heal_after = \"10m\"\n";
 
 fn main() -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let mut args = std::env::args().skip(1).filter(|a| a != "--bench");
-        let foreign = args.next();
-        let instant = instant(foreign).await?;
+        let instant = instant(args.next().zip(args.next())).await?;
         let slow = slow().await?;
         println!("{}", serde_json::json!({ "instant": instant, "drain_20_s_first_check_5_s": slow }));
         Ok(())
@@ -91,10 +90,12 @@ impl Service for Counter {
     }
 }
 
-async fn instant(foreign: Option<String>) -> anyhow::Result<serde_json::Value> {
-    let mut options = FleetOptions::new(Path::new(env!("CARGO_BIN_EXE_backstop")));
+/// `foreign`: URL and ARN.
+async fn instant(foreign: Option<(String, String)>) -> anyhow::Result<serde_json::Value> {
+    let mut options = FleetOptions::new(program()?);
     options.scale = 1;
     options.config = ZERO.to_owned();
+    options.keep = std::env::var_os("KEEP").map(Into::into);
     options.groups = vec![GroupSpec {
         checks: Checks::Pass,
         deregistration_delay_s: 0,
@@ -104,8 +105,8 @@ async fn instant(foreign: Option<String>) -> anyhow::Result<serde_json::Value> {
         ..GroupSpec::new("es-clients")
     }];
     let fleet = Fleet::start(options).await?;
-    let (url, arn) = match &foreign {
-        Some(url) => (url.clone(), Some(std::env::args().nth_back(0).context("an ARN")?)),
+    let (url, arn) = match foreign {
+        Some((url, arn)) => (url, Some(arn)),
         None => (fleet.endpoint(), None),
     };
     let base = reqwest::Url::parse(&url)?;
@@ -118,7 +119,8 @@ async fn instant(foreign: Option<String>) -> anyhow::Result<serde_json::Value> {
             .as_ref()
             .map_or(String::new(), |arn| format!("[[target_group]]\narn = {arn:?}\nid = \"127.0.0.{}\"\n", i + 1));
         let endpoint = format!("http://{}", proxy.address());
-        machine.configure(&format!("{ZERO}[elbv2]\nendpoint_url = {endpoint:?}\nregister_probe = false\n{group}"));
+        machine
+            .configure(&format!("{ZERO}{SELDOM}[elbv2]\nendpoint_url = {endpoint:?}\nregister_probe = false\n{group}"));
         machine.start_agent()?;
     }
     for machine in fleet.machines() {
@@ -138,7 +140,7 @@ async fn instant(foreign: Option<String>) -> anyhow::Result<serde_json::Value> {
     runs.sort_by(|a, b| a.0.total_cmp(&b.0));
     let (wall, cpu, calls) = runs.get(2).context("five runs")?;
     Ok(serde_json::json!({
-        "against": if foreign.is_some() { "moto" } else { "embedded" },
+        "against": if arn.is_some() { "moto" } else { "embedded" },
         "wall_s": wall, "agent_cpu_s": cpu, "aws_calls": calls.values().sum::<u32>(), "by_kind": calls,
     }))
 }
@@ -156,7 +158,7 @@ async fn cycle(machine: &backstop::rehearse::fleet::Machine, pid: u32) -> anyhow
 }
 
 async fn slow() -> anyhow::Result<serde_json::Value> {
-    let mut options = FleetOptions::new(Path::new(env!("CARGO_BIN_EXE_backstop")));
+    let mut options = FleetOptions::new(program()?);
     options.scale = 1;
     options.config = format!("{ZERO}[elbv2]\nregister_probe = false\n");
     options.groups = vec![GroupSpec {
@@ -172,12 +174,4 @@ async fn slow() -> anyhow::Result<serde_json::Value> {
     let pid = machine.agent_pid().context("the agent runs")?;
     let (wall, cpu) = cycle(machine, pid).await?;
     Ok(serde_json::json!({ "wall_s": wall, "agent_cpu_s": cpu, "added_s": wall - 25.0 }))
-}
-
-fn cpu_s(pid: u32) -> anyhow::Result<f64> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
-    let Some((_, rest)) = stat.rsplit_once(')') else { bail!("/proc/{pid}/stat is not one") };
-    let fields: Vec<&str> = rest.split_whitespace().collect();
-    let tick = |i: usize| fields.get(i).and_then(|f| f.parse::<f64>().ok()).unwrap_or(0.0);
-    Ok((tick(11) + tick(12)) / TICKS)
 }
