@@ -15,6 +15,7 @@
 mod common;
 
 use anyhow::{Context as _, bail};
+use backstop::control::protocol::RunReply;
 use backstop::core::job::RebootPolicy;
 use backstop::rehearse::elbv2::{Checks, GroupSpec};
 use backstop::rehearse::fleet::{Fleet, FleetOptions, patch_request};
@@ -26,8 +27,8 @@ use std::time::{Duration, Instant};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 
-/// Between two looks at the load balancer from its own side.
-const LOOK: Duration = Duration::from_millis(5);
+/// Between two looks at the world and at the state file.
+const LOOK: Duration = Duration::from_millis(2);
 const LONG: Duration = Duration::from_secs(120);
 const ZERO: &str = r#"
 [log]
@@ -138,8 +139,10 @@ async fn instant(foreign: Option<(String, String)>) -> anyhow::Result<serde_json
         let calls = counter.calls.lock().map(|c| c.clone()).unwrap_or_default();
         runs.push((wall, cpu, calls));
     }
+    // Their sum: a single cycle takes less than the clock can tell.
+    let cpu = runs.iter().map(|r| r.1).sum::<f64>() / 5.0;
     runs.sort_by(|a, b| a.0.total_cmp(&b.0));
-    let (wall, cpu, calls) = runs.get(2).context("five runs")?;
+    let (wall, _, calls) = runs.get(2).context("five runs")?;
     Ok(serde_json::json!({
         "against": if arn.is_some() { "moto" } else { "embedded" },
         "wall_s": wall, "agent_cpu_s": cpu, "aws_calls": calls.values().sum::<u32>(), "by_kind": calls,
@@ -150,10 +153,21 @@ async fn instant(foreign: Option<(String, String)>) -> anyhow::Result<serde_json
 async fn cycle(machine: &backstop::rehearse::fleet::Machine, pid: u32) -> anyhow::Result<(f64, f64)> {
     let (before, started) = (cpu_s(pid)?, Instant::now());
     let request = patch_request("true", &["true"], RebootPolicy::Never);
-    let outcome = machine.run_to_end(&request, LONG).await?;
+    let RunReply::Started { cycle, .. } = machine.run(&request).await? else { bail!("the cycle did not start") };
+    // From the file, and not from the agent, which would have to answer at the expense of what is measured.
+    let last = loop {
+        let durable = machine.durable().context("a state file")?;
+        if let Some(last) = durable.last.filter(|e| durable.cycle.is_none() && e.cycle.as_str() == cycle) {
+            break last;
+        }
+        if started.elapsed() > LONG {
+            bail!("the cycle did not end");
+        }
+        tokio::time::sleep(LOOK).await;
+    };
     let wall = started.elapsed().as_secs_f64();
-    if outcome.exit != 0 {
-        bail!("the cycle ended with {}: {}", outcome.exit, outcome.message);
+    if last.exit.code() != 0 {
+        bail!("the cycle ended with {}: {}", last.exit.code(), last.message);
     }
     Ok((wall, cpu_s(pid)? - before))
 }
