@@ -115,19 +115,25 @@ async fn instant(foreign: Option<(String, String)>) -> anyhow::Result<serde_json
     let client = backstop::http_client::builder(&base, LONG).no_proxy().build()?;
     let counter = Counter { to: url, calls: Arc::default(), client };
     let proxy = Server::start("127.0.0.1:0".parse()?, counter.clone()).await?;
-    for (i, machine) in fleet.machines().iter().enumerate() {
+    let group = |i: usize| {
+        arn.as_ref()
+            .map_or(String::new(), |arn| format!("[[target_group]]\narn = {arn:?}\nid = \"127.0.0.{}\"\n", i + 1))
+    };
+    let restart = async |i: usize, endpoint: &str, reconcile: &str| {
+        let machine = fleet.machine(i)?;
         machine.terminate_agent().await;
-        let group = arn
-            .as_ref()
-            .map_or(String::new(), |arn| format!("[[target_group]]\narn = {arn:?}\nid = \"127.0.0.{}\"\n", i + 1));
-        let endpoint = format!("http://{}", proxy.address());
-        machine
-            .configure(&format!("{ZERO}{SELDOM}[elbv2]\nendpoint_url = {endpoint:?}\nregister_probe = false\n{group}"));
+        let elbv2 = format!("[elbv2]\nendpoint_url = {endpoint:?}\nregister_probe = false\n");
+        machine.configure(&format!("{ZERO}{reconcile}{elbv2}{}", group(i)));
         machine.start_agent()?;
+        anyhow::Ok(())
+    };
+    for i in 0..3 {
+        restart(i, &counter.to, "[reconcile]\nevery = \"2s\"\n").await?;
     }
-    for machine in fleet.machines() {
-        machine.wait_sees(3, LONG).await?;
-    }
+    fleet.machine(0)?.wait_sees(3, LONG).await?;
+    // The one that is measured, once it can see the others at its first look: its calls alone are counted.
+    restart(0, &format!("http://{}", proxy.address()), SELDOM).await?;
+    fleet.machine(0)?.wait_sees(3, LONG).await?;
     let machine = fleet.machine(0)?;
     let pid = machine.agent_pid().context("the agent runs")?;
     let mut runs = Vec::new();
