@@ -130,7 +130,9 @@ fn end_all(dir: &JobDir, started: &Started, grace_ms: u64, elapsed: &Elapsed) ->
             (true, Some(supervisor)) => processes::signal(&supervisor, Signal::KILL)?,
             (false, _) => {
                 let force = elapsed.ms() >= force_ms;
-                left.iter().for_each(|process| push(process, force, &mut told));
+                for process in &left {
+                    push(process, force, &mut told);
+                }
             }
         }
         if elapsed.ms() >= KILL_BOUND_MS {

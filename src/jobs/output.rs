@@ -101,7 +101,9 @@ mod tests {
         let temp = tempfile::tempdir().unwrap();
         let path = temp.path().join("output");
         let mut output = Output::create(&path, bytes_max);
-        pieces.iter().for_each(|piece| output.take(piece));
+        for piece in pieces {
+            output.take(piece);
+        }
         output.finish();
         std::fs::read(path).unwrap()
     }
