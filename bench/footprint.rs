@@ -10,14 +10,14 @@
     reason = "a measurement, not the product"
 )]
 
-use anyhow::{Context as _, bail};
+mod common;
+
+use anyhow::Context as _;
 use backstop::rehearse::fleet::{Fleet, FleetOptions};
+use common::cpu_s;
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::time::{Duration, Instant};
-
-/// Kernel ticks in a second, as `/proc/PID/stat` counts (`USER_HZ`).
-const TICKS: f64 = 100.0;
 
 fn main() -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -26,7 +26,7 @@ fn main() -> anyhow::Result<()> {
 
 async fn measure() -> anyhow::Result<()> {
     let seconds: u64 = std::env::args().filter_map(|a| a.parse().ok()).next().unwrap_or(60);
-    let program = Path::new(env!("CARGO_BIN_EXE_backstop"));
+    let program = &common::program()?;
     let ready_ms = time_to_ready(program).await?;
     let mut options = FleetOptions::new(program);
     options.scale = 1;
@@ -92,12 +92,4 @@ async fn time_to_ready(program: &Path) -> anyhow::Result<f64> {
 fn kib(status: &str, key: &str) -> anyhow::Result<f64> {
     let line = status.lines().find(|l| l.starts_with(key)).with_context(|| format!("no {key}"))?;
     line.split_whitespace().nth(1).context("a number")?.parse().context("a number")
-}
-
-fn cpu_s(pid: u32) -> anyhow::Result<f64> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
-    let Some((_, rest)) = stat.rsplit_once(')') else { bail!("/proc/{pid}/stat is not one") };
-    let fields: Vec<&str> = rest.split_whitespace().collect();
-    let tick = |i: usize| fields.get(i).and_then(|f| f.parse::<f64>().ok()).unwrap_or(0.0);
-    Ok((tick(11) + tick(12)) / TICKS)
 }

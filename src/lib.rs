@@ -14,6 +14,7 @@ pub mod elasticsearch;
 pub mod elbv2;
 pub mod fleet;
 pub mod host;
+pub mod http_client;
 pub mod jobs;
 pub mod ports;
 pub mod rehearse;

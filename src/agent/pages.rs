@@ -3,68 +3,73 @@
 
 use super::shared::{Parts, Shared, World, jitter};
 use super::status::waiting_for;
+use super::supervisor::{Task, fenced, spawn};
 use super::turn::Request;
 use crate::alerts::Rendered;
 use crate::alerts::text::{Context, render};
 use crate::clock::Clock;
-use crate::core::error::Schedule;
+use crate::core::error::{Fault, Schedule};
 use crate::core::page::Page;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use tokio::sync::mpsc;
 
-/// Between tries at a sink that does not accept.
+/// Between tries to deliver one page. A sink's `Retry-After` is honoured up to the schedule's own limit.
 const PACE: Schedule = Schedule { base_ms: 2_000, cap_ms: 60_000 };
 
-/// Runs for ever; the queue is the agent's loop, which forgets what was accepted. One page that no sink takes does not hold
-/// back the others.
+/// Runs for ever; the queue is the agent's loop, which forgets what was accepted. Every page has a task and a pace of its
+/// own: none waits behind another. There are never more than the durable state holds.
 pub async fn deliver<W: World>(shared: Arc<Shared<W>>, queue: mpsc::Sender<Request>) {
     let mut node = shared.node.subscribe();
-    let mut tries = 0_u32;
+    let mut under_way: BTreeMap<u64, Task<()>> = BTreeMap::new();
     loop {
-        let waiting = node.borrow_and_update().durable.pages.clone();
-        if waiting.is_empty() {
-            tries = 0;
-            if node.changed().await.is_err() {
-                return;
-            }
-            continue;
+        let waiting: Vec<u64> = node.borrow_and_update().durable.pages.iter().map(|page| page.seq).collect();
+        under_way.retain(|seq, _| waiting.contains(seq));
+        for seq in waiting {
+            under_way.entry(seq).or_insert_with(|| spawn(deliver_one(shared.clone(), queue.clone(), seq)));
         }
-        let mut retry_after_ms = None;
-        let mut left = 0_usize;
-        for page in &waiting {
-            let parts = shared.parts();
-            match send(&shared, &parts, page).await {
-                Ok(()) => {
-                    shared.cache().page_accepted = Some((page.seq, shared.clock.now()));
-                    if queue.send(Request::PageAccepted(page.seq)).await.is_err() {
-                        return;
-                    }
-                    // Until the loop has forgotten it, it would be sent again.
-                    let gone = |v: &Arc<super::shared::NodeView>| v.durable.pages.iter().all(|p| p.seq != page.seq);
-                    if node.wait_for(gone).await.is_err() {
-                        return;
-                    }
-                }
-                Err(wait) => {
-                    left = left.saturating_add(1);
-                    retry_after_ms = retry_after_ms.max(wait);
-                }
-            }
-        }
-        if left > 0 {
-            let wait = PACE.wait_ms(tries, jitter(), retry_after_ms);
-            tries = tries.saturating_add(1);
-            shared.clock.sleep_ms(wait).await;
+        if node.changed().await.is_err() {
+            return;
         }
     }
 }
 
-/// All sinks get it; one acceptance is enough. `Err`: how long the sinks ask to be left alone, in ms.
-async fn send<W: World>(shared: &Shared<W>, parts: &Parts<W>, page: &Page) -> Result<(), Option<u64>> {
-    let rendered = written(shared, parts, page);
+/// Until it is accepted. It is not sent again before the loop has forgotten it, which ends this task.
+async fn deliver_one<W: World>(shared: Arc<Shared<W>>, queue: mpsc::Sender<Request>, seq: u64) {
+    let mut tries = 0_u32;
+    loop {
+        // Read again each time: what was folded into it meanwhile belongs to it.
+        let page = shared.node.borrow().durable.pages.iter().find(|page| page.seq == seq).cloned();
+        let Some(page) = page else { return };
+        match send(&shared, page).await {
+            Ok(()) => break,
+            Err(retry_after_ms) => {
+                let wait_ms = PACE.wait_ms(tries, jitter(), retry_after_ms);
+                tries = tries.saturating_add(1);
+                shared.clock.sleep_ms(wait_ms).await;
+            }
+        }
+    }
+    shared.cache().page_accepted = Some((seq, shared.clock.now()));
+    // A loop that is gone needs to forget nothing.
+    let _ = queue.send(Request::PageAccepted(seq)).await;
+}
+
+/// All sinks get it; one acceptance is enough. `Err`: how long the sinks ask to be left alone, in ms. A panic, in the text
+/// or in a sink, is a failed try.
+async fn send<W: World>(shared: &Arc<Shared<W>>, page: Page) -> Result<(), Option<u64>> {
+    let parts = shared.parts();
+    let (seq, writer, of) = (page.seq, shared.clone(), parts.clone());
+    let rendered = match fenced(async move { Arc::new(written(&writer, &of, &page)) }).await {
+        Ok(rendered) => rendered,
+        Err(why) => {
+            tracing::error!(page = seq, why, "the text of a page cannot be written");
+            return Err(None);
+        }
+    };
     let (mut accepted, mut wait) = (false, None);
-    for sink in &parts.sinks {
-        match sink.deliver(&rendered).await {
+    for (i, sink) in parts.sinks.iter().enumerate() {
+        match send_to(parts.clone(), i, rendered.clone()).await {
             Ok(()) => {
                 tracing::info!(page = rendered.id, key = rendered.key, sink = sink.name(), "page accepted");
                 shared.cache().page_faults.remove(sink.name());
@@ -78,6 +83,16 @@ async fn send<W: World>(shared: &Shared<W>, parts: &Parts<W>, page: &Page) -> Re
         }
     }
     if accepted { Ok(()) } else { Err(wait) }
+}
+
+async fn send_to<W: World>(parts: Arc<Parts<W>>, sink: usize, rendered: Arc<Rendered>) -> Result<(), Fault> {
+    let sent = fenced(async move {
+        match parts.sinks.get(sink) {
+            Some(sink) => sink.deliver(&rendered).await,
+            None => Ok(()),
+        }
+    });
+    sent.await.unwrap_or_else(|why| Err(Fault::transport(format!("sending the page ended in {why}"))))
 }
 
 fn written<W: World>(shared: &Shared<W>, parts: &Parts<W>, page: &Page) -> Rendered {

@@ -23,11 +23,6 @@ impl<T> Task<T> {
     pub async fn join(mut self) -> Result<T, String> {
         (&mut self.0).await.map_err(|e| words(&e))
     }
-
-    /// It is over.
-    pub fn is_finished(&self) -> bool {
-        self.0.is_finished()
-    }
 }
 
 fn words(e: &JoinError) -> String {

@@ -3,6 +3,7 @@
 use super::Rendered;
 use crate::causes::Causes;
 use crate::core::error::{Class, Fault};
+use crate::http_client;
 use crate::ports::{BoxFuture, PageSink};
 use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderValue, RETRY_AFTER};
 use ring::hmac;
@@ -23,25 +24,11 @@ impl Webhook {
         let url = reqwest::Url::parse(url)
             .map_err(|e| Fault::new(Class::Refused, format!("pager.webhook.url is no URL: {e}")))?;
         let local = url.host_str().is_some_and(|h| h.starts_with("127.") || h == "localhost" || h == "[::1]");
-        crate::elasticsearch::install_tls();
-        let mut builder = reqwest::Client::builder()
-            .user_agent(concat!("backstop/", env!("CARGO_PKG_VERSION")))
-            .retry(reqwest::retry::never())
-            .timeout(Duration::from_millis(timeout_ms))
-            .connect_timeout(Duration::from_millis(timeout_ms.min(5_000)))
-            .redirect(reqwest::redirect::Policy::none())
-            .http1_only()
-            .pool_max_idle_per_host(0);
+        let mut builder = http_client::builder(&url, Duration::from_millis(timeout_ms)).pool_max_idle_per_host(0);
         if local {
             builder = builder.no_proxy();
         }
-        if url.scheme() == "http" {
-            builder = builder.tls_certs_only([]);
-        }
-        let client = builder
-            .build()
-            .map_err(|e| Fault::transport(format!("no HTTP client for the webhook: {}", Causes::of(&e).innermost())))?;
-        Ok(Webhook { client, url, secret_file })
+        Ok(Webhook { client: http_client::build(builder)?, url, secret_file })
     }
 
     /// Scheme and host only: the path of a webhook is often its secret.

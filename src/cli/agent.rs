@@ -330,11 +330,12 @@ async fn parts(chosen: Chosen, identity: &InstanceIdentity) -> anyhow::Result<Pa
         None => Metadata::new(&metadata_settings(c)).ok(),
     };
     let sinks: Vec<Box<dyn PageSink>> = vec![Box::new(webhook)];
+    let output_bytes_max = u64::from(c.job_output_max_kib).saturating_mul(1024);
     Ok(Parts {
         balancer: Elb::connect(&settings).await,
         check: NodeChecker::new(),
         fleet: Fleet::new(store, c.fleet.as_str().into()),
-        jobs: ProcessJobs::new(&c.paths.state_dir, JobSettings::default()),
+        jobs: ProcessJobs::new(&c.paths.state_dir, JobSettings { output_bytes_max, ..JobSettings::default() }),
         host: SystemHost::new(c.rehearsal.host.clone(), identity.instance_id.clone(), metadata),
         sinks,
         problem: chosen.problem,

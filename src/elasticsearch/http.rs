@@ -4,17 +4,14 @@ use super::classify::{Answer, Reached, unanswered};
 use super::secrets::{Credentials, Secrets};
 use crate::causes::Causes;
 use crate::core::error::{Class, Fault};
+use crate::http_client;
 use reqwest::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue, RETRY_AFTER};
-use reqwest::redirect::Policy;
 use reqwest::{Client, Response, Url};
 use secrecy::ExposeSecret;
 use std::time::Duration;
 
 /// No answer that is asked for in here is longer.
 pub(super) const BODY_MAX_BYTES: usize = 256 * 1024;
-
-/// A connection to the own node that takes longer than this does not come about.
-const CONNECT_MAX: Duration = Duration::from_secs(3);
 
 /// The base URL of a node, checked: http or https, with a host, without credentials in it.
 pub(super) fn base_url(text: &str) -> Result<Url, Fault> {
@@ -47,26 +44,12 @@ impl Caller {
         if let Some(value) = authorization(&secrets.credentials)? {
             headers.insert(AUTHORIZATION, value);
         }
-        let builder = Client::builder()
-            .user_agent(concat!("backstop/", env!("CARGO_PKG_VERSION")))
-            .default_headers(headers)
-            .http1_only()
-            .redirect(Policy::none())
-            .retry(reqwest::retry::never())
-            .no_proxy()
-            .pool_max_idle_per_host(1)
-            .connect_timeout(timeout.min(CONNECT_MAX))
-            .timeout(timeout);
-        let builder = if base.scheme() == "https" {
-            builder.tls_certs_merge(secrets.roots)
-        } else {
-            // Without TLS the system's certificates are not needed, and may be missing.
-            builder.tls_certs_only([])
-        };
-        let client = builder.build().map_err(|e| {
-            Fault::transport(format!("cannot make an HTTP client: {}", Causes::of(&e.without_url()).innermost()))
-        })?;
-        Ok(Caller { client, base, timeout })
+        let mut builder = http_client::builder(&base, timeout).default_headers(headers);
+        builder = builder.no_proxy().pool_max_idle_per_host(1);
+        if base.scheme() == "https" {
+            builder = builder.tls_certs_merge(secrets.roots);
+        }
+        Ok(Caller { client: http_client::build(builder)?, base, timeout })
     }
 
     /// GETs a path (segments are escaped) with a query, and reads the answer to its end.

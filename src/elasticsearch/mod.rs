@@ -10,9 +10,3 @@ mod node_check;
 mod secrets;
 
 pub use node_check::NodeChecker;
-
-/// Makes rustls's ring provider the process's default, which every HTTP client here needs; where one is installed already
-/// it stays.
-pub fn install_tls() {
-    let _ = rustls::crypto::ring::default_provider().install_default();
-}

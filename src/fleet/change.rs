@@ -74,11 +74,6 @@ impl<S: FleetStore> Fleet<S> {
         self.highest.load(Ordering::SeqCst)
     }
 
-    /// The store itself, for member documents.
-    pub fn store(&self) -> &S {
-        &self.store
-    }
-
     /// The record. Missing, unparsable, of another fleet, of a newer schema or gone back = a fault that says so.
     pub async fn read(&self) -> Result<Record, Fault> {
         self.versioned().await.map(|(record, _)| record)

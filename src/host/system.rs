@@ -4,6 +4,7 @@ use super::identity::Metadata;
 use super::machine;
 use crate::causes::Causes;
 use crate::core::error::{Class, Fault};
+use crate::http_client;
 use crate::ports::Host;
 use std::net::IpAddr;
 use std::path::Path;
@@ -38,16 +39,10 @@ impl SystemHost {
     }
 
     async fn ask_stand_in(&self, base: &str) -> Result<(), Fault> {
-        crate::elasticsearch::install_tls();
-        let url = format!("{base}/reboot/{}", self.instance);
+        let url = reqwest::Url::parse(&format!("{base}/reboot/{}", self.instance))
+            .map_err(|e| Fault::new(Class::Refused, format!("rehearsal.host is no URL: {e}")))?;
         let fault = |e: reqwest::Error| Fault::transport(format!("stand-in {base}: {}", Causes::of(&e).innermost()));
-        let client = reqwest::Client::builder()
-            .no_proxy()
-            .tls_certs_only([])
-            .timeout(REBOOT_CALL)
-            .retry(reqwest::retry::never())
-            .build()
-            .map_err(fault)?;
+        let client = http_client::build(http_client::builder(&url, REBOOT_CALL).no_proxy())?;
         let answer = client.post(url).send().await.map_err(fault)?;
         if answer.status().is_success() {
             return Ok(());

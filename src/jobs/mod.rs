@@ -12,6 +12,8 @@
 //! [`crate::ports::Jobs::kill`] takes `started` itself where nobody has it yet. So **whoever saw `New` and decides
 //! against the job must `kill` it**, to be certain that it will never run.
 
+pub mod kill;
+pub mod output;
 pub mod process;
 pub mod processes;
 pub mod supervise;

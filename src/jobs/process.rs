@@ -1,13 +1,11 @@
 //! The jobs port as plain processes, for where there is no systemd: a container, the rehearsal.
 
-use super::processes::{self, Process};
-use super::supervise::{SAY_FAILED, SAY_TAKEN, SAY_TAKEN_BEFORE, push};
-use super::verdict::{CYCLE_VARIABLE, DIR_VARIABLE, JobDir, Order, Started, check_cycle};
+use super::kill::kill;
+use super::supervise::{SAY_FAILED, SAY_TAKEN, SAY_TAKEN_BEFORE};
+use super::verdict::{CYCLE_VARIABLE, DIR_VARIABLE, JobDir, Order, check_cycle};
 use crate::core::error::{Class, Fault};
-use crate::core::job::{JobResult, JobSpec, JobStatus, Verdict};
+use crate::core::job::{JobSpec, JobStatus};
 use crate::ports::Jobs;
-use rustix::process::Signal;
-use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -19,10 +17,8 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 const START_TIMEOUT_MS: u64 = 10_000;
 /// How long a job has between SIGTERM and SIGKILL, in milliseconds.
 pub const GRACE_MS: u64 = 10_000;
-/// How long the kernel has to end what got a SIGKILL, in milliseconds.
-const GONE_TIMEOUT_MS: u64 = 10_000;
-/// How often is looked whether a job is gone, in milliseconds.
-const POLL_MS: u64 = 50;
+/// Of its output is kept so much, in bytes.
+const OUTPUT_BYTES_MAX: u64 = 1024 * 1024;
 /// The directories of so many jobs are kept.
 pub const JOBS_KEPT: usize = 20;
 
@@ -50,6 +46,8 @@ pub struct JobSettings {
     pub launcher: Launcher,
     /// Between SIGTERM and SIGKILL.
     pub grace_ms: u64,
+    /// Of its output is kept so much, in bytes.
+    pub output_bytes_max: u64,
     /// The job's whole environment, but for `BACKSTOP_CYCLE` and `BACKSTOP_JOB_DIR`.
     pub environment: Vec<(String, String)>,
     /// Files whose existence after the job means that the machine wants a restart.
@@ -63,6 +61,7 @@ impl Default for JobSettings {
         JobSettings {
             launcher: Launcher::default(),
             grace_ms: GRACE_MS,
+            output_bytes_max: OUTPUT_BYTES_MAX,
             environment: vec![
                 pair("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"),
                 pair("HOME", &home.to_string_lossy()),
@@ -103,6 +102,7 @@ impl ProcessJobs {
             job: job.clone(),
             timeout_ms,
             grace_ms: self.settings.grace_ms,
+            output_bytes_max: self.settings.output_bytes_max,
             environment,
             reboot_markers: self.settings.reboot_markers.clone(),
         }
@@ -208,65 +208,6 @@ fn running(root: &Path) -> io::Result<Vec<String>> {
     Ok(cycles)
 }
 
-/// Ends a job, whatever it has come to; blocks until it is gone.
-fn kill(path: &Path, grace_ms: u64) -> io::Result<()> {
-    let dir = JobDir::create(path)?;
-    // Nobody has it yet: from here on nobody will.
-    if dir.status()? == JobStatus::New && dir.call_off()? {
-        return dir.write_verdict(&Verdict { result: JobResult::Killed, reboot_needed: false, output_tail: "".into() });
-    }
-    // Where it cannot be read who took it, the environment is the only sign left.
-    let started = dir.started()?.unwrap_or(Started { pid: 0, start_ticks: 0, boot: String::new() });
-    match dir.status()? {
-        // What a job that has ended left running is meant to run.
-        JobStatus::Ended(_) => return Ok(()),
-        JobStatus::Running if ask_supervisor(&dir, &started, grace_ms)? => return Ok(()),
-        JobStatus::New | JobStatus::Running | JobStatus::Lost => {}
-    }
-    kill_leftovers(&dir, &started, grace_ms)
-}
-
-/// The supervisor ends the job and says how; `false`: it cannot be asked, or died of it.
-fn ask_supervisor(dir: &JobDir, started: &Started, grace_ms: u64) -> io::Result<bool> {
-    if dir.ask_to_kill().is_err() {
-        return Ok(false);
-    }
-    let limit_ms = grace_ms.saturating_add(GONE_TIMEOUT_MS);
-    for _ in 0..=limit_ms.checked_div(POLL_MS).unwrap_or(0) {
-        let Some(supervisor) = started.alive()? else {
-            return Ok(matches!(dir.status()?, JobStatus::Ended(_)));
-        };
-        processes::signal(&supervisor, Signal::TERM)?;
-        pause(POLL_MS);
-    }
-    Err(io::Error::new(io::ErrorKind::TimedOut, "the job cannot be killed: its supervisor still waits for its end"))
-}
-
-/// Ends what belongs to a job that nobody supervises any more.
-fn kill_leftovers(dir: &JobDir, started: &Started, grace_ms: u64) -> io::Result<()> {
-    let boot = crate::host::machine::boot_id()?;
-    if started.pid > 0 && *boot.0 != *started.boot {
-        return Ok(());
-    }
-    let marks = dir.marks(started);
-    let mut told = BTreeSet::new();
-    let mut left: Vec<Process> = Vec::new();
-    let limit_ms = grace_ms.saturating_add(GONE_TIMEOUT_MS);
-    for turn in 0..=limit_ms.checked_div(POLL_MS).unwrap_or(0) {
-        left = processes::members(&marks)?;
-        if left.is_empty() {
-            return Ok(());
-        }
-        let force = turn.saturating_mul(POLL_MS) >= grace_ms;
-        for process in &left {
-            push(process, force, &mut told);
-        }
-        pause(POLL_MS);
-    }
-    let pids: Vec<String> = left.iter().map(|p| p.pid.to_string()).collect();
-    Err(io::Error::new(io::ErrorKind::TimedOut, format!("processes {} of the job cannot be killed", pids.join(", "))))
-}
-
 /// Removes the directories of the oldest jobs, but none that may still run and not this one.
 fn prune(root: &Path, mine: &Path) {
     let Ok(entries) = std::fs::read_dir(root) else { return };
@@ -283,11 +224,6 @@ fn prune(root: &Path, mine: &Path) {
             let _ = std::fs::remove_dir_all(&path);
         }
     }
-}
-
-#[expect(clippy::disallowed_methods, reason = "on a thread for blocking work; what is waited for is the kernel")]
-fn pause(ms: u64) {
-    std::thread::sleep(Duration::from_millis(ms));
 }
 
 fn unknown(message: &str) -> Fault {

@@ -1,10 +1,13 @@
 //! The process table as far as jobs need it: who is alive, who belongs to a job, and signals that cannot hit a
 //! process that merely has the same number.
 
+use super::verdict::DIR_VARIABLE;
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use std::collections::BTreeSet;
 use std::io;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
 
 /// One line of `/proc/<pid>/stat`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,6 +22,8 @@ pub struct Process {
     pub session: i32,
     /// It has ended and only waits to be collected.
     pub dead: bool,
+    /// A signal stopped it: it does nothing until somebody lets it go on.
+    pub stopped: bool,
 }
 
 /// Reads one line of `/proc/<pid>/stat`. The name in it may contain anything, also blanks and brackets.
@@ -32,7 +37,8 @@ pub fn parse_stat(text: &str) -> Option<Process> {
     let session = fields.next()?.parse().ok()?;
     // Fields 7 to 21 are of no interest; the start time is field 22.
     let start_ticks = fields.nth(15)?.parse().ok()?;
-    Some(Process { pid, start_ticks, parent, session, dead: matches!(state, "Z" | "X" | "x") })
+    let dead = matches!(state, "Z" | "X" | "x");
+    Some(Process { pid, start_ticks, parent, session, dead, stopped: state == "T" })
 }
 
 /// One process; `None` = there is none of this number. An error means that it cannot be told.
@@ -92,14 +98,7 @@ pub fn members(marks: &Marks) -> io::Result<Vec<Process>> {
     }
     let marked = |p: &&Process| u32::try_from(p.pid) != Ok(me) && carries(p.pid, &marks.environment);
     family.extend(all.iter().filter(marked).map(|p| p.pid));
-    loop {
-        let children: Vec<i32> = all.iter().filter(|p| family.contains(&p.parent)).map(|p| p.pid).collect();
-        let before = family.len();
-        family.extend(children);
-        if family.len() == before {
-            break;
-        }
-    }
+    add_descendants(&all, &mut family);
     // Started before the supervisor = no part of its job, whatever the signs say.
     let belongs = |p: &Process| {
         family.contains(&p.pid)
@@ -109,6 +108,37 @@ pub fn members(marks: &Marks) -> io::Result<Vec<Process>> {
             && !p.dead
     };
     Ok(all.into_iter().filter(belongs).collect())
+}
+
+/// All that is alive and works in this directory: an argument is a path below it, or the environment names a job there;
+/// and whatever these started. For a rehearsal, whose agents and jobs must not outlive it.
+pub fn working_in(dir: &Path) -> io::Result<Vec<Process>> {
+    let all = table()?;
+    let me = std::process::id();
+    let below = [dir.as_os_str().as_bytes(), b"/"].concat();
+    let mark = [DIR_VARIABLE.as_bytes(), b"=", &below].concat();
+    let has = |pid: i32, file: &str, start: &[u8]| {
+        let text = std::fs::read(format!("/proc/{pid}/{file}")).unwrap_or_default();
+        text.split(|b| *b == 0).any(|entry| entry.starts_with(start))
+    };
+    let works = |p: &&Process| {
+        u32::try_from(p.pid) != Ok(me) && (has(p.pid, "cmdline", &below) || has(p.pid, "environ", &mark))
+    };
+    let mut family: BTreeSet<i32> = all.iter().filter(works).map(|p| p.pid).collect();
+    add_descendants(&all, &mut family);
+    Ok(all.into_iter().filter(|p| family.contains(&p.pid) && u32::try_from(p.pid) != Ok(me) && !p.dead).collect())
+}
+
+/// Adds children, grandchildren and so on.
+fn add_descendants(all: &[Process], family: &mut BTreeSet<i32>) {
+    loop {
+        let children: Vec<i32> = all.iter().filter(|p| family.contains(&p.parent)).map(|p| p.pid).collect();
+        let before = family.len();
+        family.extend(children);
+        if family.len() == before {
+            return;
+        }
+    }
 }
 
 /// The process has this assignment in the environment it was started with. What cannot be read does not.
@@ -143,8 +173,9 @@ mod tests {
     fn a_process_name_with_brackets_and_blanks_does_not_shift_the_fields() {
         let line = "4242 (a) S 1 (b) R 17 18 19 0 -1 4194304 104 0 0 0 0 0 0 0 20 0 1 0 79026 3133440 390";
         let p = parse_stat(line).unwrap();
-        assert_eq!(p, Process { pid: 4242, start_ticks: 79026, parent: 17, session: 19, dead: false });
+        assert_eq!(p, Process { pid: 4242, start_ticks: 79026, parent: 17, session: 19, dead: false, stopped: false });
         assert!(parse_stat(&line.replace(" R ", " Z ")).unwrap().dead);
+        assert!(parse_stat(&line.replace(" R ", " T ")).unwrap().stopped);
         assert_eq!(parse_stat("4242 (a) R 17"), None);
     }
 

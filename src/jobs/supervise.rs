@@ -1,6 +1,7 @@
 //! The supervisor of one job: a process of its own, in a session of its own, that waits for the command, bounds it and
 //! writes the verdict. The agent may die, be upgraded or restarted meanwhile.
 
+use super::output::{Output, TAIL_BYTES_MAX};
 use super::processes::{self, Marks, Process};
 use super::verdict::{JobDir, OUTPUT, Order, Started, readable_tail};
 use crate::core::job::{JobResult, Verdict};
@@ -8,9 +9,7 @@ use rustix::fs::Mode;
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus};
 use std::collections::BTreeSet;
-use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
@@ -25,12 +24,6 @@ pub(super) const SAY_TAKEN_BEFORE: &str = "backstop-job: taken before";
 /// It could not take the job; the cause follows.
 pub(super) const SAY_FAILED: &str = "backstop-job: failed: ";
 
-/// An output file is rotated at this size; one older file is kept. In bytes.
-pub const OUTPUT_BYTES_MAX: u64 = 512 * 1024;
-/// The end of the output that goes into the verdict, in bytes.
-pub const TAIL_BYTES_MAX: usize = 2 * 1024;
-/// Raw bytes of output that are kept in memory for the tail.
-const RAW_TAIL_BYTES: usize = 8 * 1024;
 /// Read from the pipe at once, in bytes.
 const READ_BYTES: usize = 8 * 1024;
 /// How often is read after the command has ended: a daemon may go on writing to the pipe for ever.
@@ -107,7 +100,7 @@ async fn supervise(dir: &JobDir, order: &Order, starter: u32) -> io::Result<()> 
         return Ok(());
     }
     say(SAY_TAKEN);
-    let mut output = Output::create(dir.path());
+    let mut output = Output::create(&dir.path().join(OUTPUT), order.output_bytes_max);
     let result = match spawn(order) {
         Err(e) => JobResult::NotStarted(e.to_string().into()),
         Ok((child, pipe)) => {
@@ -117,8 +110,8 @@ async fn supervise(dir: &JobDir, order: &Order, starter: u32) -> io::Result<()> 
         }
     };
     let reboot_needed = order.reboot_markers.iter().any(|marker| marker.exists());
-    let output_tail = readable_tail(&output.tail, TAIL_BYTES_MAX).into();
-    drop(output);
+    let output_tail = readable_tail(output.end(), TAIL_BYTES_MAX).into();
+    output.finish();
     write_down(dir, &Verdict { result, reboot_needed, output_tail }).await
 }
 
@@ -316,45 +309,4 @@ fn say(line: &str) {
     let mut out = io::stdout();
     let _ = writeln!(out, "{line}");
     let _ = out.flush();
-}
-
-/// The output on disk, bounded by rotation, and its end in memory. A disk that does not take it stops nothing.
-struct Output {
-    path: std::path::PathBuf,
-    file: Option<File>,
-    written: u64,
-    tail: Vec<u8>,
-}
-
-impl Output {
-    fn create(dir: &Path) -> Output {
-        let path = dir.join(OUTPUT);
-        let file = new_file(&path);
-        Output { path, file, written: 0, tail: Vec::new() }
-    }
-
-    fn take(&mut self, bytes: &[u8]) {
-        self.tail.extend_from_slice(bytes);
-        let surplus = self.tail.len().saturating_sub(RAW_TAIL_BYTES);
-        self.tail.drain(..surplus);
-        let added = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
-        if self.written.saturating_add(added) > OUTPUT_BYTES_MAX {
-            self.rotate();
-        }
-        if let Some(file) = &mut self.file {
-            let _ = file.write_all(bytes);
-            self.written = self.written.saturating_add(added);
-        }
-    }
-
-    #[expect(clippy::disallowed_methods, reason = "the job's output need not be durable; the verdict is")]
-    fn rotate(&mut self) {
-        let _ = std::fs::rename(&self.path, self.path.with_extension("1"));
-        self.file = new_file(&self.path);
-        self.written = 0;
-    }
-}
-
-fn new_file(path: &Path) -> Option<File> {
-    OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path).ok()
 }

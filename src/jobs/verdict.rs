@@ -1,5 +1,6 @@
 //! The directory of one job, and what it says. Whoever reads it needs none of the processes that wrote it.
 
+use super::output::{self, TAIL_BYTES_MAX};
 use super::processes::{self, Marks, Process};
 use crate::core::job::{JobSpec, JobStatus, Verdict};
 use crate::host::machine;
@@ -14,7 +15,7 @@ const SPEC: &str = "spec.json";
 const STARTED: &str = "started";
 const VERDICT: &str = "verdict";
 const KILL: &str = "kill";
-/// The job's output; an older part is in `output.1`.
+/// The job's output.
 pub(super) const OUTPUT: &str = "output";
 
 /// No file of a job but its output is larger, in bytes.
@@ -40,6 +41,8 @@ pub struct Order {
     pub timeout_ms: u64,
     /// How long it has between SIGTERM and SIGKILL.
     pub grace_ms: u64,
+    /// Of its output is kept so much, in bytes.
+    pub output_bytes_max: u64,
     /// Its whole environment.
     pub environment: Vec<(String, String)>,
     /// Files whose existence after the job means that the machine wants a restart.
@@ -181,8 +184,14 @@ impl JobDir {
 
     /// Gives the space of the output back.
     pub fn drop_output(&self) {
-        let _ = self.disk.remove(&format!("{OUTPUT}.1"));
         let _ = self.disk.remove(OUTPUT);
+    }
+
+    /// The end of the output on disk, as a verdict has it.
+    pub fn output_tail(&self) -> String {
+        // What cannot be read says nothing; a verdict does not wait for it.
+        let raw = output::read_end(&self.path.join(OUTPUT)).unwrap_or_default();
+        readable_tail(&raw, TAIL_BYTES_MAX)
     }
 
     /// The signs of this job's processes.

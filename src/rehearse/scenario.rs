@@ -10,7 +10,7 @@ mod without;
 
 pub use elsewhere::Elsewhere;
 #[cfg(test)]
-pub(crate) use patch::EXOTIC;
+pub(crate) use patch::UNKNOWN_TO_AUTOMATION;
 pub use report::{Kill, Promise, Report, Run};
 
 use super::fleet::{Fleet, FleetOptions};

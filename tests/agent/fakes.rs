@@ -487,7 +487,7 @@ impl World for Fake {
     type Disk = FaultDisk;
 }
 
-const CONFIG: &str = r#"
+pub const CONFIG: &str = r#"
 fleet = "test"
 outside_watch = "none"
 [[target_group]]

@@ -17,6 +17,7 @@ mod disk;
 mod fakes;
 mod kill;
 mod lost;
+mod pages;
 mod scene;
 mod start_states;
 mod way_back;

@@ -2,19 +2,19 @@
 
 use crate::processes::{start_holder, supervisor_launcher, wait_for};
 use backstop::core::job::{JobResult, JobSpec, JobStatus, RebootPolicy, Verdict};
+use backstop::jobs::output::TAIL_BYTES_MAX;
 use backstop::jobs::process::{JobSettings, Launcher, ProcessJobs};
 use backstop::jobs::processes::find;
-use backstop::jobs::supervise::{OUTPUT_BYTES_MAX, TAIL_BYTES_MAX};
 use backstop::jobs::verdict::{JobDir, Started};
 use backstop::ports::Jobs;
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
-const CYCLE: &str = "cycle-1";
-const LONG_MS: u64 = 60_000;
+pub(crate) const CYCLE: &str = "cycle-1";
+pub(crate) const LONG_MS: u64 = 60_000;
 
-fn shell(script: &str) -> JobSpec {
+pub(crate) fn shell(script: &str) -> JobSpec {
     command(&["/bin/sh", "-c", script])
 }
 
@@ -23,18 +23,18 @@ fn command(argv: &[&str]) -> JobSpec {
     JobSpec { name: "test".into(), argv, reboots: false, reboot: RebootPolicy::Never }
 }
 
-struct World {
-    temp: tempfile::TempDir,
-    jobs: ProcessJobs,
-    runtime: tokio::runtime::Runtime,
+pub(crate) struct World {
+    pub(crate) temp: tempfile::TempDir,
+    pub(crate) jobs: ProcessJobs,
+    pub(crate) runtime: tokio::runtime::Runtime,
 }
 
 impl World {
-    fn new() -> World {
+    pub(crate) fn new() -> World {
         World::with(|_| {})
     }
 
-    fn with(change: impl FnOnce(&mut JobSettings)) -> World {
+    pub(crate) fn with(change: impl FnOnce(&mut JobSettings)) -> World {
         let temp = tempfile::tempdir().unwrap();
         let mut settings = settings();
         settings.reboot_markers = vec![temp.path().join("reboot-required")];
@@ -44,11 +44,11 @@ impl World {
         World { temp, jobs, runtime }
     }
 
-    fn start(&self, job: &JobSpec, timeout_ms: u64) {
+    pub(crate) fn start(&self, job: &JobSpec, timeout_ms: u64) {
         self.runtime.block_on(self.jobs.start(CYCLE, job, timeout_ms)).unwrap();
     }
 
-    fn ask(&self) -> JobStatus {
+    pub(crate) fn ask(&self) -> JobStatus {
         self.runtime.block_on(self.jobs.ask(CYCLE)).unwrap()
     }
 
@@ -65,17 +65,17 @@ impl World {
         self.end()
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.temp.path().join(name)
     }
 
     /// The number that a script wrote into this file.
-    fn pid(&self, name: &str) -> i32 {
+    pub(crate) fn pid(&self, name: &str) -> i32 {
         let read = || std::fs::read_to_string(self.path(name)).ok()?.strip_suffix('\n')?.parse().ok();
         wait_for(name, read)
     }
 
-    fn started(&self) -> Started {
+    pub(crate) fn started(&self) -> Started {
         JobDir::open(&self.jobs.dir(CYCLE)).unwrap().started().unwrap().unwrap()
     }
 }
@@ -84,11 +84,11 @@ fn settings() -> JobSettings {
     JobSettings { launcher: supervisor_launcher(), grace_ms: 200, ..JobSettings::default() }
 }
 
-fn gone(pid: i32) -> bool {
+pub(crate) fn gone(pid: i32) -> bool {
     find(pid).unwrap().is_none_or(|p| p.dead)
 }
 
-fn sigkill(pid: i32) {
+pub(crate) fn sigkill(pid: i32) {
     kill_process(Pid::from_raw(pid).unwrap(), Signal::KILL).unwrap();
 }
 
@@ -275,6 +275,7 @@ fn a_supervisor_whose_starter_is_gone_takes_no_job() {
         job: shell(&format!("touch {}", ran.display())),
         timeout_ms: LONG_MS,
         grace_ms: 0,
+        output_bytes_max: 4096,
         environment: Vec::new(),
         reboot_markers: Vec::new(),
     };
@@ -298,17 +299,17 @@ fn a_supervisor_that_cannot_be_started_is_a_fault_and_the_job_stays_new() {
 }
 
 #[test]
-fn output_without_end_is_bounded_on_disk_and_in_the_verdict_and_its_last_line_is_there() {
-    let world = World::new();
-    let verdict = world.run("yes 'a line of output' | head -c 20000000; echo; echo the last line >&2");
+fn fifty_mebibytes_of_output_neither_block_nor_end_a_job_and_the_file_says_what_is_missing() {
+    let world = World::with(|s| s.output_bytes_max = 256 * 1024);
+    let verdict =
+        world.run("echo the first line; yes 'a line of output' | head -c 52428800; echo; echo the last line >&2");
     assert_eq!(verdict.result, JobResult::Exited(0));
-    assert!(
-        verdict.output_tail.ends_with("a line of output\nthe last line")
-            || verdict.output_tail.ends_with("the last line")
-    );
+    assert!(verdict.output_tail.ends_with("\nthe last line"), "{}", verdict.output_tail);
     assert!(verdict.output_tail.len() <= TAIL_BYTES_MAX && verdict.output_tail.len() > TAIL_BYTES_MAX / 2);
-    let sizes = ["output", "output.1"].map(|name| world.jobs.dir(CYCLE).join(name).metadata().unwrap().len());
-    assert!(sizes.iter().all(|size| *size <= OUTPUT_BYTES_MAX), "{sizes:?}");
+    let kept = std::fs::read_to_string(world.jobs.dir(CYCLE).join("output")).unwrap();
+    assert!(kept.len() <= 256 * 1024, "{}", kept.len());
+    assert!(kept.starts_with("the first line\na line of output\n") && kept.ends_with("\nthe last line\n"));
+    assert_eq!(kept.matches("bytes of output were left out here: job.output_max_kib").count(), 1);
 }
 
 #[test]

@@ -8,6 +8,8 @@ mod disk;
 #[cfg(test)]
 mod fleet;
 #[cfg(test)]
+mod job_kill;
+#[cfg(test)]
 mod jobs;
 #[cfg(test)]
 mod processes;

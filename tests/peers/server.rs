@@ -110,10 +110,11 @@ impl Server {
         let body = "Action=CreateVpc&Version=2016-11-15&CidrBlock=127.0.0.0%2F16";
         let scope =
             "AWS4-HMAC-SHA256 Credential=peer/20260101/eu-west-1/ec2/aws4_request, SignedHeaders=host, Signature=0";
-        backstop::elasticsearch::install_tls();
-        let client = reqwest::Client::builder().no_proxy().tls_certs_only([]).build().unwrap();
+        let url = reqwest::Url::parse(&self.url()).unwrap();
+        let client =
+            backstop::http_client::builder(&url, std::time::Duration::from_secs(30)).no_proxy().build().unwrap();
         let answer = client
-            .post(self.url())
+            .post(url)
             .header("authorization", scope)
             .header("content-type", "application/x-www-form-urlencoded")
             .body(body)

@@ -1,11 +1,12 @@
 //! The hidden verb `rehearse-node`: a client node as a process, from arguments that the rehearsal writes.
 
 use super::{NodeFacts, NodeOptions, PeerFacts, run_node};
-use crate::jobs::processes;
+use crate::jobs::processes::{self, Process};
 use crate::rehearse::shapes::Shape;
 use rustix::process::Signal;
 use std::io::{self, Read as _};
 use std::net::SocketAddr;
+use std::path::Path;
 use tokio::sync::oneshot;
 
 /// The arguments that [`parse`] reads back.
@@ -63,6 +64,9 @@ pub fn parse(args: impl IntoIterator<Item = String>) -> io::Result<NodeOptions> 
     Ok(options)
 }
 
+/// A fork may come between a look and the stop; more often than this none does.
+const ROUNDS_MAX: u32 = 20;
+
 /// Names the directory of the node's machine; not for the node itself.
 pub const MACHINE: &str = "--machine";
 
@@ -93,17 +97,26 @@ fn take_machine(args: impl IntoIterator<Item = String>) -> (String, Vec<String>)
     (machine, args)
 }
 
-/// SIGKILL for every process of which an argument is a path below this directory: agent, CLI, supervisor of a job.
+/// SIGKILL for all that works in this directory: agent, CLI, supervisor of a job, the job and whatever it started.
 fn end_machine(dir: &str) {
-    let below = format!("{}/", dir.trim_end_matches('/'));
     if dir.is_empty() {
         return;
     }
-    for process in processes::table().unwrap_or_default() {
-        let line = std::fs::read(format!("/proc/{}/cmdline", process.pid)).unwrap_or_default();
-        if line.split(|b| *b == 0).any(|argument| argument.starts_with(below.as_bytes())) {
-            let _ = processes::signal(&process, Signal::KILL);
+    // All are stopped before the first is killed: a parent that dies no longer tells whose its children are.
+    let mut stopped: Vec<Process> = Vec::new();
+    for _ in 0..ROUNDS_MAX {
+        let mut found = processes::working_in(Path::new(dir)).unwrap_or_default();
+        found.retain(|p| stopped.iter().all(|s| (s.pid, s.start_ticks) != (p.pid, p.start_ticks)));
+        if found.is_empty() {
+            break;
         }
+        for process in &found {
+            let _ = processes::signal(process, Signal::STOP);
+        }
+        stopped.extend(found);
+    }
+    for process in &stopped {
+        let _ = processes::signal(process, Signal::KILL);
     }
 }
 

@@ -11,8 +11,9 @@ use std::time::Duration;
 use tokio::process::Command;
 use tokio::task::JoinSet;
 
-/// Ways to fail that no retry code lists: each breaks another layer.
-pub(crate) const EXOTIC: [Shape; 13] = [
+/// The faults of the incident. Only such as the old automation does not know: it would come through the others (a refused
+/// connection, a timeout, a 503), and the incident would not happen. A test of `unguarded` holds every one against it.
+pub(crate) const UNKNOWN_TO_AUTOMATION: [Shape; 13] = [
     Shape::RstMidHeader,
     Shape::RstAfterRequest,
     Shape::FinMidHeader,
@@ -34,9 +35,9 @@ const BOUND: Duration = Duration::from_secs(200);
 /// Name of the job.
 const JOB: &str = "patch";
 
-/// Each machine's next start: an exotic shape for some minutes, inside the window but for the first where it is stuck.
+/// Each machine's next start: another of these shapes for some minutes, inside the window but for the first where it is stuck.
 pub(super) fn faults(play: &mut Play<'_>, stuck: bool) -> Vec<NodeStart> {
-    let mut left = EXOTIC.to_vec();
+    let mut left = UNKNOWN_TO_AUTOMATION.to_vec();
     let mut starts = Vec::new();
     for i in 0..play.fleet.machines().len() {
         let at = usize::try_from(play.random.below(u64::try_from(left.len()).unwrap_or(0))).unwrap_or(0);

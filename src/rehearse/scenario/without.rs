@@ -38,8 +38,9 @@ pub(super) async fn play(play: &mut Play<'_>) -> anyhow::Result<Played> {
     let failed = play.fleet.data_plane().counters().no_target;
     let running = play.fleet.machines().iter().filter(|m| m.node_pid().is_some()).count();
     let registered: usize = play.fleet.groups().iter().map(|arn| play.fleet.elbv2().rows(arn).len()).sum();
+    let deaths = runs.iter().map(|r| r.message.as_str()).collect::<Vec<_>>().join("; ");
     let promises = vec![
-        Promise::of("each run dies between deregister and register", runs.iter().all(|r| r.exit == Some(1)), ""),
+        Promise::of("each run dies between deregister and register", runs.iter().all(|r| r.exit == Some(1)), deaths),
         Promise::of("all three nodes run", running == runs.len(), format!("{running} of {}", runs.len())),
         Promise::of("the load balancer ends empty", registered == 0, format!("{registered} registered")),
         Promise::of("requests fail with 503", failed > failed_before, format!("{failed} of them")),
