@@ -25,6 +25,8 @@ use tokio::sync::{mpsc, oneshot};
 
 /// `progress` waits this long for news.
 const NEWS: Duration = Duration::from_secs(20);
+/// The disk is waited for so long where somebody wants to read its journal.
+const HISTORY_WAIT: Duration = Duration::from_secs(10);
 /// At most 7 days.
 const HOLD_MAX_S: u64 = 7 * 86_400;
 
@@ -320,7 +322,9 @@ impl<W: World> Backend for Handle<W> {
     }
 
     async fn history(&self, limit: usize) -> History {
-        let mut lines = self.shared.audit.entries();
+        let shared = self.shared.clone();
+        let read = crate::bounded::blocking(HISTORY_WAIT, move || shared.audit.entries()).await;
+        let mut lines = read.unwrap_or_else(|why| vec![json!({"event": "unreadable", "message": why})]);
         let over = lines.len().saturating_sub(limit);
         lines.drain(..over);
         History { v: VERSION, lines }

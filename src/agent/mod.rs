@@ -1,7 +1,7 @@
 //! The agent: one loop that asks the core what it wants, does it, and tells the core what came of it.
 //!
 //! `turn` is the loop, `executor` does effects, `facts` reads what guards look at and writes plans, `observe` keeps
-//! looking, `own` puts right what this node may, `handle` answers the control socket, `status` puts what is known into words, `supervisor` owns every task.
+//! looking, `own` puts right what this node may, `seldom` keeps the log short, `handle` answers the control socket, `status` puts what is known into words, `supervisor` owns every task.
 
 pub mod executor;
 pub mod facts;
@@ -10,6 +10,7 @@ pub mod observe;
 mod own;
 pub mod pages;
 pub mod progress;
+pub mod seldom;
 pub mod shared;
 pub mod status;
 pub mod supervisor;

@@ -145,6 +145,7 @@ pub fn status<W: World>(shared: &Shared<W>) -> Status {
         last_page_accepted,
         sees: sources(&seen, &now),
         warnings: warnings(&parts, &node, reload_problem),
+        starting: None,
     }
 }
 

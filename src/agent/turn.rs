@@ -3,12 +3,15 @@
 use super::executor::execute;
 use super::facts::{self, Asked};
 use super::progress::Log;
+use super::seldom::Seldom;
 use super::shared::{NodeView, Parts, Shared, World, jitter};
+use super::supervisor::caught;
 use crate::clock::Clock;
 use crate::control::protocol::RunReply;
 use crate::core::cycle::{Durable, Failure, FailureClass, Seen, Stage, StageName};
 use crate::core::decide::{Step, decide};
 use crate::core::effect::Want;
+use crate::core::error::Fault;
 use crate::core::event::Event;
 use crate::core::exit::Exit;
 use crate::core::guard::{self, Verdicts};
@@ -20,6 +23,7 @@ use crate::core::time::{Dwell, Now};
 use crate::core::want::want;
 use crate::state::journal::{Commit, Found, Journal};
 use serde_json::json;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use tokio::sync::{mpsc, oneshot};
 
@@ -88,6 +92,10 @@ pub struct Agent<W: World> {
     pub(super) quarantine: Option<String>,
     /// The disk refused a step, and the state stayed where it was: not again before then.
     stalled: Option<Now>,
+    /// What the disk refuses is logged now and then.
+    disk_log: Seldom,
+    /// Steps whose panic has been paged about.
+    panicked: BTreeSet<&'static str>,
     status: String,
     notify: Box<dyn Fn(&str) + Send + Sync>,
 }
@@ -113,6 +121,8 @@ impl<W: World> Agent<W> {
             hold_all: None,
             quarantine: None,
             stalled: None,
+            disk_log: Seldom::default(),
+            panicked: BTreeSet::new(),
             status: String::new(),
             notify,
         }
@@ -157,14 +167,8 @@ impl<W: World> Agent<W> {
             let message = format!("{why}; this agent observes, so nothing else is done");
             return self.raise(PageKind::AgentFault, Severity::Critical, message.into()).await;
         }
-        let plan = match facts::plan(
-            &self.shared,
-            &parts,
-            Kind::Recovery,
-            Asked { by: "backstop".into(), ..Asked::default() },
-        )
-        .await
-        {
+        let asked = Asked { by: "backstop".into(), ..Asked::default() };
+        let plan = match self.plan(&parts, Kind::Recovery, asked).await {
             Ok(plan) => plan,
             Err(fault) => {
                 tracing::error!(%fault, "the way back of this node cannot be planned yet");
@@ -238,7 +242,11 @@ impl<W: World> Agent<W> {
                     Some(request) => self.request(request).await,
                     None => return,
                 },
-                _ = observed.changed() => self.look_at_self().await,
+                _ = observed.changed() => {
+                    if let Err(why) = caught(self.look_at_self()).await {
+                        self.panicked("looking at the own node", &why).await;
+                    }
+                }
                 () = clock.sleep_until(&wake) => self.tick().await,
                 () = stopped(&mut stop) => return,
             }
@@ -249,7 +257,10 @@ impl<W: World> Agent<W> {
         if self.journal.committed().is_none()
             && let Err(e) = self.journal.retry().await
         {
-            tracing::error!(error = %e, "the state is still only in memory");
+            let now = self.shared.clock.now();
+            if let Some(times) = self.disk_log.due(&now) {
+                tracing::error!(error = %e, times, "the state is still only in memory");
+            }
         }
         self.event(&Event::Tick).await;
     }
@@ -270,10 +281,15 @@ impl<W: World> Agent<W> {
         }
         let unstored = match &commit {
             Commit::Refused(e) => {
-                tracing::error!(error = %e, stage = ?after.stage(), "the state could not be stored");
+                if let Some(times) = self.disk_log.due(now) {
+                    tracing::error!(error = %e, stage = ?after.stage(), times, "the state could not be stored");
+                }
                 Some(e.to_string())
             }
             Commit::Unchanged | Commit::Stored => {
+                if matches!(commit, Commit::Stored) && self.disk_log.over() {
+                    tracing::info!("the state is stored again");
+                }
                 self.journal.committed().is_none().then(|| "not stored yet".to_owned())
             }
         };
@@ -387,12 +403,15 @@ impl<W: World> Agent<W> {
             }));
             return refused(v.exit, message, Some(verdicts.clone()), next);
         }
-        let plan = match facts::plan(&self.shared, &parts, kind, asked).await {
-            Ok(plan) => plan,
+        let plan = match self.plan(&parts, kind, asked).await {
+            Ok(plan) => Arc::new(plan),
             Err(f) => return refused(Exit::Unreachable, f.to_string(), Some(verdicts), None),
         };
+        if let Err(why) = self.journal.has_room_for(&plan, &self.shared.clock.now()) {
+            return refused(Exit::Usage, why, Some(verdicts), None);
+        }
         let id = plan.id.to_string();
-        self.event(&Event::Start(Arc::new(plan))).await;
+        self.event(&Event::Start(plan)).await;
         if self.journal.now().cycle.is_none() {
             return refused(Exit::Guard, "state-durable: the state directory cannot be written".to_owned(), None, None);
         }
@@ -402,7 +421,7 @@ impl<W: World> Agent<W> {
 
     /// The verdicts, and the record that they were read from.
     async fn guards(
-        &self,
+        &mut self,
         parts: &Arc<Parts<W>>,
         kind: &Kind,
         overrides: &[(Arc<str>, Arc<str>)],
@@ -410,10 +429,36 @@ impl<W: World> Agent<W> {
         if matches!(kind, Kind::Return | Kind::Recovery) {
             return (Verdicts(Vec::new()), None); // nothing stands in the way of coming back
         }
-        let facts = facts::gather(&self.shared, parts, None).await;
+        let facts = match caught(facts::gather(&self.shared, parts, None)).await {
+            Ok(facts) => facts,
+            Err(why) => {
+                self.panicked("looking at the guards", &why).await;
+                facts::unknown(&self.shared, &why)
+            }
+        };
         let verdicts = guard::evaluate(&facts, &parts.rules(), overrides);
         let verdicts = if matches!(kind, Kind::Hold(_)) { verdicts.for_hold() } else { verdicts };
         (verdicts, facts.record.ok())
+    }
+
+    /// A plan, or why there is none: a panic on the way to it is a fault like any other.
+    async fn plan(&mut self, parts: &Arc<Parts<W>>, kind: Kind, asked: Asked) -> Result<Plan, Fault> {
+        match caught(facts::plan(&self.shared, parts, kind, asked)).await {
+            Ok(planned) => planned,
+            Err(why) => {
+                self.panicked("planning a cycle", &why).await;
+                Err(Fault::transport(format!("planning a cycle: {why}")))
+            }
+        }
+    }
+
+    /// A step of the loop that ended in a panic is logged each time, and paged about once.
+    async fn panicked(&mut self, step: &'static str, why: &str) {
+        tracing::error!(step, why, "a step of the agent's loop came to nothing");
+        if self.panicked.insert(step) {
+            let message = format!("a step of the agent came to nothing ({step}: {why}); it goes on without");
+            self.raise(PageKind::AgentFault, Severity::Warning, message.into()).await;
+        }
     }
 
     async fn rejoin(&mut self, by: Arc<str>, reason: Arc<str>, skip_check: bool) -> Result<String, (Exit, String)> {

@@ -54,6 +54,9 @@ pub struct Status {
     pub warnings: Vec<String>,
     /// The exact next command.
     pub next: Option<String>,
+    /// The agent has just started and does not know yet who it is: what it waits for. All else is not known then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub starting: Option<String>,
 }
 
 /// One member.
