@@ -3,6 +3,7 @@
 use super::facts;
 use super::shared::{Shared, World, nonce};
 use super::status;
+use super::supervisor::caught;
 use super::turn::{Request, next_for};
 use crate::clock::Clock;
 use crate::control::backend::{Backend, Caller};
@@ -148,7 +149,8 @@ impl<W: World> Backend for Handle<W> {
 
     async fn check(&self) -> CheckReply {
         let parts = self.shared.parts();
-        let facts = facts::gather(&self.shared, &parts, None).await;
+        let looked = caught(facts::gather(&self.shared, &parts, None)).await;
+        let facts = looked.unwrap_or_else(|why| facts::unknown(&self.shared, &why));
         let verdicts = guard::evaluate(&facts, &parts.rules(), &[]);
         let busy = self.shared.node.borrow().durable.cycle.is_some();
         let exit = match verdicts.first_refusal() {

@@ -407,7 +407,7 @@ impl<W: World> Agent<W> {
             Ok(plan) => Arc::new(plan),
             Err(f) => return refused(Exit::Unreachable, f.to_string(), Some(verdicts), None),
         };
-        if let Err(why) = self.journal.has_room_for(&plan, &self.shared.clock.now()) {
+        if let (true, Err(why)) = (leaves, self.journal.has_room_for(&plan, &self.shared.clock.now())) {
             return refused(Exit::Usage, why, Some(verdicts), None);
         }
         let id = plan.id.to_string();

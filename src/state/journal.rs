@@ -139,9 +139,13 @@ impl<D: Disk> Journal<D> {
         if bytes <= START_BYTES_MAX {
             return Ok(());
         }
+        let pages = match self.now.pages.len() {
+            0 => String::new(),
+            n => format!(" ({n} pages that nobody has accepted are in it too)"),
+        };
         Err(format!(
             "the state with this job would be larger than {START_BYTES_MAX} bytes, which is as much as a cycle may start \
-             with; put the command into a script"
+             with{pages}; put the command into a script"
         ))
     }
 
@@ -212,5 +216,40 @@ impl<D: Disk> Journal<D> {
         // Taken before the write is tried: its number is never used for other content.
         self.generation = self.generation.saturating_add(1);
         self.writer.save(self.generation, next.clone()).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::core::time::BootId;
+    use crate::state::fault::{FaultDisk, FaultFiles, Trouble};
+
+    /// The disk has what was refused last, and memory is back at what was stored before: the two only look alike.
+    #[tokio::test]
+    async fn after_a_refusal_nothing_counts_as_committed_until_a_later_save_is_acknowledged() {
+        let files = FaultFiles::default();
+        let now = Now { wall_ms: 1, boot: BootId("b".into()), since_boot_ms: 1 };
+        let (mut journal, _) = Journal::open(&Arc::new(FaultDisk::new(&files)), &InstanceId("i-1".into()));
+        journal.retry().await.unwrap();
+        let first = journal.now().clone();
+        let step =
+            |reboots_ms: Vec<u64>| Step { durable: Durable { reboots_ms, ..first.clone() }, seen: Seen::default() };
+        let before = files.operations();
+        let _ = journal.advance(&Seen::default(), step(vec![1]), &now).await;
+        let save = files.operations() - before;
+        let _ = journal.advance(&Seen::default(), step(vec![]), &now).await;
+        assert!(journal.committed().is_some());
+        // The directory is not synced, and the new name is there all the same.
+        files.trouble_at(files.operations() + save - 1, Trouble::Broken);
+        let (_, refused) = journal.advance(&Seen::default(), step(vec![2]), &now).await;
+        assert!(matches!(refused, Commit::Refused(_)), "{refused:?}");
+        files.trouble_always(Some(Trouble::Full));
+        let _ = journal.advance(&Seen::default(), step(vec![]), &now).await;
+        assert_eq!(*journal.now(), first);
+        assert!(journal.committed().is_none(), "the disk says something else");
+        files.trouble_always(None);
+        journal.retry().await.unwrap();
+        assert!(journal.committed().is_some());
     }
 }

@@ -55,6 +55,8 @@ async fn no_cycle_starts_on_a_disk_that_hangs() {
     let fake = Fake::patient(PATIENCE);
     let r = Running::start(&fake).await;
     r.pass(2).await;
+    assert!(matches!(r.run_job().await, RunReply::Started { .. }));
+    r.until("over", 300, |r| r.stage().is_none()).await;
     fake.files.hang(true);
     let reply = r.run_job().await;
     fake.files.hang(false);

@@ -99,7 +99,9 @@ impl<B: Backend> Asking<'_, B> {
     /// Asks until it is known; `None` = asked to stop.
     pub(super) async fn identity(&self, mut stop: watch::Receiver<bool>) -> Option<Known> {
         let mut paged = false;
-        self.front.starting("starting: waiting for instance metadata".to_owned());
+        if self.config.node.instance_id.is_none() {
+            self.front.starting("starting: waiting for instance metadata".to_owned());
+        }
         for tries in 1_u32.. {
             let asked = tokio::select! {
                 asked = ask(self.config) => asked,
