@@ -142,7 +142,8 @@ fn state_dir(path: &Path) -> anyhow::Result<Arc<LinuxDisk>> {
         Err(held @ LockError::Held { .. }) => return Err(held.into()),
         Ok(lock) => disk.hold(Ok(lock)),
         Err(e) => {
-            disk.hold(Err(format!("there is no lock on {} ({e}), so another agent may run on it", path.display())))
+            let why = format!("there is no lock on {} ({e}), so another agent may run on it", path.display());
+            disk.hold(Err(why));
         }
     }
     Ok(disk)
@@ -244,7 +245,7 @@ async fn serve(args: Files, host: String, chosen: Chosen, s: Started) -> anyhow:
     }
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
     tracing::info!("ready");
-    agent.run(s.stop).await;
+    Box::pin(agent.run(s.stop)).await;
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Stopping]);
     let _ = blocking(END_WAIT, move || shared.audit.flush(END_WAIT)).await;
     Ok(Exit::Done)
@@ -366,7 +367,7 @@ fn reloader(args: Files, host: String, shared: Arc<Shared<SystemWorld>>, queue: 
 }
 
 async fn reload(args: Files, host: String, shared: Arc<Shared<SystemWorld>>, queue: mpsc::Sender<Request>) -> Done {
-    let done = read_again(args, host, &shared, queue).await;
+    let done = Box::pin(read_again(args, host, &shared, queue)).await;
     shared.cache().reload_problem = (done.exit != 0).then(|| done.message.clone());
     done
 }

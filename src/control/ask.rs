@@ -416,12 +416,12 @@ mod tests {
 
     #[test]
     fn what_is_wrong_is_named_together_with_what_is_expected() {
+        const RUN: &str = r#""name":"j","argv":["true"],"reboot":"never","request_id":"r""#;
         let argv = |arg: &str| {
             let rest = r#""name":"j","reboot":"never","request_id":"r","overrides":[],"reason":null"#;
             format!(r#"{{{rest},"argv":["sh","-c","{arg}"]}}"#)
         };
         assert!(parse("POST", "/v1/run", None, argv("a\\n\\tb").as_bytes()).is_ok(), "a script of two lines");
-        const RUN: &str = r#""name":"j","argv":["true"],"reboot":"never","request_id":"r""#;
         for (method, target, body, status, says) in [
             ("GET", "/v2/status", String::new(), 404, "no /v2/status"),
             ("POST", "/v1/status", String::new(), 405, "does not take POST"),

@@ -154,7 +154,7 @@ mod tests {
     /// The next save that is answered: by then all before it have landed or were dropped.
     async fn lands(writer: &Writer<FaultDisk>, mut generation: u64) -> u64 {
         while writer.save(generation, state(generation)).await.is_err() {
-            generation += 1;
+            generation = generation.saturating_add(1);
         }
         generation
     }

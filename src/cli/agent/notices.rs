@@ -48,15 +48,12 @@ impl Notices {
             if inner.wrong.get(part) == why.as_ref() {
                 return;
             }
-            match why {
-                Some(why) => {
-                    tracing::error!(part, why, "a part of the agent has trouble; it goes on without");
-                    inner.wrong.insert(part, why);
-                }
-                None => {
-                    tracing::info!(part, "the trouble is over");
-                    inner.wrong.remove(part);
-                }
+            if let Some(why) = why {
+                tracing::error!(part, why, "a part of the agent has trouble; it goes on without");
+                inner.wrong.insert(part, why);
+            } else {
+                tracing::info!(part, "the trouble is over");
+                inner.wrong.remove(part);
             }
             inner.tell();
             inner.all().join("; ")
