@@ -96,12 +96,13 @@ async fn autoscaling<W: World>(parts: &Parts<W>) -> Fact {
     }
 }
 
-/// This agent may act at all. A config that cannot be used is told apart from an agent that was told to observe.
+/// This agent may act at all. A config or an identity that cannot be used is told apart from an agent that was told to
+/// observe.
 fn acts<W: World>(parts: &Parts<W>) -> Fact {
     match &parts.problem {
         Some(problem) => {
             let first = problem.lines().next().unwrap_or_default();
-            Fact::No(format!("the config file cannot be used, and with an older one no cycle starts: {first}"))
+            Fact::No(format!("no cycle starts while config or identity are not what they should be: {first}"))
         }
         None if parts.acts() => Fact::Yes("mode is act".to_owned()),
         None => Fact::No("mode = \"observe\": this agent looks and pages, it never acts".to_owned()),

@@ -34,7 +34,7 @@ use crate::ports::PageSink;
 use crate::state::disk::LinuxDisk;
 use crate::state::journal::{Found, Journal};
 use crate::state::lock::{InstanceLock, LockError};
-use anyhow::bail;
+use anyhow::{Context as _, bail};
 use chosen::{Chosen, Files};
 use door::Door;
 use notices::Notices;
@@ -101,12 +101,17 @@ async fn run(args: Files) -> anyhow::Result<Exit> {
     };
     crate::telemetry::start(&chosen.config.log);
     let clock = clock(&chosen.config)?;
-    let (disk, stop) = (state_dir(&chosen.config.paths.state_dir)?, stop_on_signal()?);
+    let stop = stop_on_signal()?;
     // From here on SIGHUP does not end the process; it is listened to once there is something to reload.
     let _not_yet = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::hangup())?;
     let (send, queue) = mpsc::channel(QUEUE_MAX);
     let notices = Notices::new(send.clone());
     let tasks = Tasks { clock: clock.clone(), notices: notices.clone() };
+    let path = chosen.config.paths.state_dir.clone();
+    let Some(disk) = waited("opening the state directory", move || state_dir(&path), &notices, &stop).await? else {
+        return Ok(Exit::Done);
+    };
+    let disk = disk?;
     let (looked_at, at, told) = (disk.clone(), clock.clone(), notices.clone());
     let _looks = tasks.keep("state directory", move || watch_state_dir(looked_at.clone(), at.clone(), told.clone()));
     notices.wrong("config", Severity::Critical, chosen.lost.clone());
@@ -130,6 +135,25 @@ async fn run(args: Files) -> anyhow::Result<Exit> {
     }
     let started = Started { clock, disk, known, door, opened, notices, tasks, stop, send, queue };
     Box::pin(serve(args, host, chosen, started)).await
+}
+
+/// Work that nothing can begin without, on a disk that may hang. `None` = asked to stop.
+async fn waited<T: Send + 'static>(
+    what: &str,
+    work: impl FnOnce() -> T + Send + 'static,
+    notices: &Notices,
+    stop: &watch::Receiver<bool>,
+) -> anyhow::Result<Option<T>> {
+    let (mut working, mut stop) = (tokio::task::spawn_blocking(work), stop.clone());
+    loop {
+        tokio::select! {
+            done = tokio::time::timeout(LOOK_WAIT, &mut working) => match done {
+                Ok(done) => return Ok(Some(done.with_context(|| what.to_owned())?)),
+                Err(_) => notices.doing(&format!("starting: {what} takes long: does its disk hang?")),
+            },
+            _ = stop.wait_for(|s| *s) => return Ok(None),
+        }
+    }
 }
 
 /// The state directory with its lock. Only another agent on it is a reason to end: that one walks the way back.
@@ -207,8 +231,10 @@ async fn serve(args: Files, host: String, chosen: Chosen, s: Started) -> anyhow:
     s.door.front.starting("starting: reading the state".to_owned());
     let instance = crate::core::ids::InstanceId(s.known.identity.instance_id.clone());
     let opened_on = s.disk.clone();
-    let opened = tokio::task::spawn_blocking(move || Journal::open(&opened_on, &instance)).await;
-    let (journal, found) = opened.map_err(|e| anyhow::anyhow!("reading the state: {e}"))?;
+    let open = move || Journal::open(&opened_on, &instance);
+    let Some((journal, found)) = waited("reading the state", open, &s.notices, &s.stop).await? else {
+        return Ok(Exit::Done);
+    };
     let view = NodeView { durable: journal.now().clone(), seen: crate::core::cycle::Seen::default(), unstored: None };
     let (parts, wrong) = parts(chosen, &s.known.identity).await;
     if !wrong.is_empty() {

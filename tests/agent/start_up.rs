@@ -427,6 +427,8 @@ async fn an_agent_that_waits_for_instance_metadata_says_so_and_begins_once_it_is
     let status = s.me.wait_status(BOUND, waits).await.unwrap_or_else(|e| panic!("{e}\n{}", agent.log()));
     assert_eq!((status.node.as_str(), status.instance.as_str()), (s.me.name(), "unknown"));
     assert!(heard.says("waiting for instance metadata"));
+    let pid = rustix::process::Pid::from_child(&agent.child);
+    rustix::process::kill_process(pid, rustix::process::Signal::HUP).unwrap();
     let reply = s.me.run(&patch_request("patch", &["true"], RebootPolicy::Never)).await.unwrap();
     let RunReply::Refused { exit, message, .. } = &reply else { panic!("{reply:?}") };
     assert_eq!(*exit, Exit::Unreachable.code());
