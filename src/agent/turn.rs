@@ -70,6 +70,9 @@ pub enum Request {
 /// Between two tries to store what is only in memory, in ms.
 const DISK_RETRY_MS: u64 = 5_000;
 
+/// A page about the agent itself has a message of at most so many bytes.
+const MESSAGE_BYTES_MAX: usize = 2 * 1024;
+
 /// Steps that a hold on the way back may take before its caller is told that it did not come about.
 const HOLD_TRIES: u32 = 20;
 
@@ -358,6 +361,7 @@ impl<W: World> Agent<W> {
     async fn raise(&mut self, kind: PageKind, severity: Severity, message: Arc<str>) {
         let now = self.shared.clock.now();
         let mut durable = self.journal.now().clone();
+        let message = cut(message);
         let page = page::about_cycle(&durable, kind, severity, message, &now);
         page::raise(&mut durable, page);
         let step = Step { durable, seen: self.seen.clone() };
@@ -545,6 +549,14 @@ impl<W: World> Agent<W> {
 async fn stopped(stop: &mut tokio::sync::watch::Receiver<bool>) {
     // A closed channel means that whoever could stop us is gone: then it is over, too.
     drop(stop.wait_for(|s| *s).await);
+}
+
+/// What a page says is stored with the state, which has to stay small enough to be stored at all.
+fn cut(message: Arc<str>) -> Arc<str> {
+    match message.get(..message.floor_char_boundary(MESSAGE_BYTES_MAX)) {
+        Some(head) if head.len() < message.len() => format!("{head} ... (cut; the log has all of it)").into(),
+        _ => message,
+    }
 }
 
 fn refused(exit: Exit, message: String, verdicts: Option<Verdicts>, next: Option<String>) -> RunReply {

@@ -265,6 +265,7 @@ async fn serve(args: Files, host: String, chosen: Chosen, s: Started) -> anyhow:
     let mut agent = Agent::new(shared.clone(), journal, s.queue, Box::new(move |text| status.doing(text)));
     agent.recover(found).await;
     if let Some(problem) = problem {
+        tracing::error!(problem, "the config file cannot be used");
         let message =
             format!("the config file cannot be used; the last good one is in force and no cycle starts:\n{problem}");
         let _ = s.send.try_send(Request::Fault(PageKind::ConfigUnusable, Severity::Critical, message.into()));

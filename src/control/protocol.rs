@@ -54,7 +54,7 @@ pub struct Status {
     pub warnings: Vec<String>,
     /// The exact next command.
     pub next: Option<String>,
-    /// The agent has just started and does not know yet who it is: what it waits for. All else is not known then.
+    /// What the agent waits for before it can tell anything else: it has just been started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub starting: Option<String>,
 }

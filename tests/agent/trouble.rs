@@ -1,11 +1,13 @@
 //! What must not stop the agent: a disk that hangs, a panic in an adapter, a state that grows too large.
 
 use crate::fakes::{Call, Fake, Running, Trouble, good};
+use backstop::agent::turn::Request;
 use backstop::control::protocol::RunReply;
 use backstop::core::cycle::StageName;
 use backstop::core::exit::Exit;
 use backstop::core::guard::{Guard, Said};
 use backstop::core::job::{JobSpec, RebootPolicy};
+use backstop::core::page::{PageKind, Severity};
 use backstop::core::plan::Kind;
 use backstop::state::disk::Disk as _;
 use backstop::state::fault::{FaultDisk, Survival};
@@ -139,6 +141,24 @@ async fn a_job_that_would_fill_the_state_file_is_refused_before_anything_leaves(
     assert!(fake.in_service() && fake.record().slots.is_empty());
     let reply = r.begin(job("x".repeat(16_000))).await;
     assert!(matches!(reply, RunReply::Started { .. }), "the longest command that is taken: {reply:?}");
+    r.until("over", 300, |r| r.stage().is_none()).await;
+    assert!(fake.in_service() && fake.record().slots.is_empty());
+}
+
+/// Every problem of a config file is in one page; with a pager that takes nothing it waits in the state file.
+#[tokio::test]
+async fn a_page_that_says_too_much_does_not_keep_the_state_from_being_stored() {
+    let fake = Fake::new();
+    fake.trouble(Call::Page, Some(Trouble::NeverHeardOf));
+    let r = Running::start(&fake).await;
+    r.pass(2).await;
+    let message = "ä".repeat(100_000).as_str().into();
+    r.queue.send(Request::Fault(PageKind::ConfigUnusable, Severity::Warning, message)).await.unwrap();
+    r.pass(2).await;
+    let view = r.shared.node.borrow().clone();
+    assert_eq!((view.durable.pages.len(), &view.unstored), (1, &None));
+    assert!(view.durable.pages[0].message.ends_with("(cut; the log has all of it)"));
+    assert!(matches!(r.run_job().await, RunReply::Started { .. }));
     r.until("over", 300, |r| r.stage().is_none()).await;
     assert!(fake.in_service() && fake.record().slots.is_empty());
 }
