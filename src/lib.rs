@@ -4,6 +4,7 @@
 
 pub mod agent;
 pub mod alerts;
+pub mod bounded;
 pub mod causes;
 pub mod cli;
 pub mod clock;

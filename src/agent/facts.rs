@@ -2,7 +2,7 @@
 
 use super::executor::read_fleet;
 use super::shared::{Parts, Shared, World, entropy};
-use super::supervisor::fenced;
+use crate::bounded::blocking;
 use crate::clock::Clock;
 use crate::config::ConnectionsLeft;
 use crate::core::error::Fault;
@@ -14,6 +14,7 @@ use crate::core::settings::{BalancerKind, CheckPass, CheckSettings, NodeIdentity
 use crate::ports::{Host, LoadBalancer, MayRegister, NodeCheck};
 use crate::state::disk::Disk;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// A proven right to register counts for this long, in ms.
 const REGISTER_PROOF_MS: u64 = 24 * 3_600_000;
@@ -21,6 +22,8 @@ const REGISTER_PROOF_MS: u64 = 24 * 3_600_000;
 const GROUP_AGE_MS: u64 = 300_000;
 /// An accepted page proves the pager for this long, in ms.
 const PAGER_PROOF_MS: u64 = 3_600_000;
+/// A try of the state directory that takes longer tells nothing.
+const PROBE_WAIT: Duration = Duration::from_secs(10);
 /// A drain longer than this does not fit into any cycle, in ms.
 const DRAIN_MAX_MS: u64 = 2 * 3_600_000;
 
@@ -60,6 +63,29 @@ pub async fn gather<W: World>(shared: &Arc<Shared<W>>, parts: &Arc<Parts<W>>, pl
     }
 }
 
+/// What there is to look at where looking itself has failed: nothing is known, so everything refuses.
+pub fn unknown<W: World>(shared: &Shared<W>, why: &str) -> Facts {
+    let unknown = || Fact::Unknown(format!("could not be looked at: {why}"));
+    Facts {
+        instance: shared.instance(),
+        cycle: None,
+        wall_ms: shared.clock.now().wall_ms,
+        record: Err(format!("could not be looked at: {why}")),
+        fleet: Err(format!("could not be looked at: {why}")),
+        cycles_per_hour: None,
+        cycles_per_day: None,
+        acts: unknown(),
+        identity: unknown(),
+        state_durable: unknown(),
+        register_allowed: unknown(),
+        cluster_reachable: unknown(),
+        drain_fits: unknown(),
+        pager_reachable: unknown(),
+        package_manager_free: unknown(),
+        autoscaling: unknown(),
+    }
+}
+
 /// A group with ELB health checks would terminate a node that left.
 async fn autoscaling<W: World>(parts: &Parts<W>) -> Fact {
     match parts.host.lifecycle().await {
@@ -74,12 +100,13 @@ async fn autoscaling<W: World>(parts: &Parts<W>) -> Fact {
     }
 }
 
-/// This agent may act at all. A config that cannot be used is told apart from an agent that was told to observe.
+/// This agent may act at all. A config or an identity that cannot be used is told apart from an agent that was told to
+/// observe.
 fn acts<W: World>(parts: &Parts<W>) -> Fact {
     match &parts.problem {
         Some(problem) => {
             let first = problem.lines().next().unwrap_or_default();
-            Fact::No(format!("the config file cannot be used, and with an older one no cycle starts: {first}"))
+            Fact::No(format!("no cycle starts while config or identity are not what they should be: {first}"))
         }
         None if parts.acts() => Fact::Yes("mode is act".to_owned()),
         None => Fact::No("mode = \"observe\": this agent looks and pages, it never acts".to_owned()),
@@ -113,21 +140,24 @@ async fn identity<W: World>(shared: &Shared<W>, parts: &Parts<W>) -> Fact {
 }
 
 async fn state_durable<W: World>(shared: &Arc<Shared<W>>, parts: &Parts<W>) -> Fact {
+    let Ok(one_at_a_time) = tokio::time::timeout(PROBE_WAIT, shared.probing.clone().lock_owned()).await else {
+        return Fact::Unknown("the state directory hangs: an earlier try has not come back".to_owned());
+    };
     let disk = shared.disk.clone();
-    let _one_at_a_time = shared.probing.lock().await;
-    let probe = tokio::task::spawn_blocking(move || disk.probe().and_then(|()| disk.free_bytes()));
+    let probe = blocking(PROBE_WAIT, move || {
+        let _until_it_comes_back = one_at_a_time;
+        disk.probe().and_then(|()| disk.free_bytes())
+    });
     let need = u64::from(parts.config.limits.free_disk_mib).saturating_mul(1024 * 1024);
-    match fenced(probe).await {
-        Ok(Ok(Ok(free))) if free >= need => {
-            Fact::Yes(format!("{} MiB free", free.checked_div(1024 * 1024).unwrap_or(0)))
-        }
-        Ok(Ok(Ok(free))) => Fact::No(format!(
+    match probe.await {
+        Ok(Ok(free)) if free >= need => Fact::Yes(format!("{} MiB free", free.checked_div(1024 * 1024).unwrap_or(0))),
+        Ok(Ok(free)) => Fact::No(format!(
             "only {} MiB free in the state directory, need {} (limits.free_disk_mib)",
             free.checked_div(1024 * 1024).unwrap_or(0),
             parts.config.limits.free_disk_mib
         )),
-        Ok(Ok(Err(e))) => Fact::No(format!("the state directory does not take a durable write: {e}")),
-        Ok(Err(_)) | Err(_) => Fact::Unknown("the state directory could not be tried".to_owned()),
+        Ok(Err(e)) => Fact::No(format!("the state directory does not take a durable write: {e}")),
+        Err(why) => Fact::Unknown(format!("the state directory could not be tried: {why}")),
     }
 }
 

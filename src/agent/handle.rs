@@ -3,7 +3,9 @@
 use super::facts;
 use super::shared::{Shared, World, nonce};
 use super::status;
-use super::turn::{Request, next_for};
+use super::supervisor::caught;
+use super::turn::Request;
+use super::verbs::next_for;
 use crate::clock::Clock;
 use crate::control::backend::{Backend, Caller};
 use crate::control::protocol::{
@@ -25,6 +27,8 @@ use tokio::sync::{mpsc, oneshot};
 
 /// `progress` waits this long for news.
 const NEWS: Duration = Duration::from_secs(20);
+/// The disk is waited for so long where somebody wants to read its journal.
+const HISTORY_WAIT: Duration = Duration::from_secs(10);
 /// At most 7 days.
 const HOLD_MAX_S: u64 = 7 * 86_400;
 
@@ -205,7 +209,8 @@ impl<W: World> Backend for Handle<W> {
 
     async fn check(&self) -> CheckReply {
         let parts = self.shared.parts();
-        let facts = facts::gather(&self.shared, &parts, None).await;
+        let looked = caught(facts::gather(&self.shared, &parts, None)).await;
+        let facts = looked.unwrap_or_else(|why| facts::unknown(&self.shared, &why));
         let verdicts = guard::evaluate(&facts, &parts.rules(), &[]);
         let busy = self.shared.node.borrow().durable.cycle.is_some();
         let exit = match verdicts.first_refusal() {
@@ -370,7 +375,9 @@ impl<W: World> Backend for Handle<W> {
     }
 
     async fn history(&self, limit: usize) -> History {
-        let mut lines = self.shared.audit.entries();
+        let shared = self.shared.clone();
+        let read = crate::bounded::blocking(HISTORY_WAIT, move || shared.audit.entries()).await;
+        let mut lines = read.unwrap_or_else(|why| vec![json!({"event": "unreadable", "message": why})]);
         let over = lines.len().saturating_sub(limit);
         lines.drain(..over);
         History { v: VERSION, lines }

@@ -1,16 +1,21 @@
 //! The agent: one loop that asks the core what it wants, does it, and tells the core what came of it.
 //!
-//! `turn` is the loop, `executor` does effects, `facts` reads what guards look at and writes plans, `observe` keeps
-//! looking, `own` puts right what this node may, `handle` answers the control socket, `status` puts what is known into words, `supervisor` owns every task.
+//! `turn` is the loop, `verbs` what people ask of it, `executor` does effects, `facts` reads what guards look at and writes
+//! plans, `observe` keeps looking, `own` puts right what this node may, `lost` deals with a state that is gone, `seldom`
+//! keeps the log short, `handle` answers the control socket, `status` puts what is known into words, `supervisor` owns
+//! every task.
 
 pub mod executor;
 pub mod facts;
 pub mod handle;
+mod lost;
 pub mod observe;
 mod own;
 pub mod pages;
 pub mod progress;
+pub mod seldom;
 pub mod shared;
 pub mod status;
 pub mod supervisor;
 pub mod turn;
+pub mod verbs;

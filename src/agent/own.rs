@@ -1,6 +1,6 @@
 //! Reconcile's look at the own node, after each look of the observer: what it may put right by itself (`core/heal.rs`).
 
-use super::facts::{self, Asked};
+use super::facts::Asked;
 use super::shared::{Parts, World, nonce};
 use super::turn::Agent;
 use crate::clock::Clock;
@@ -63,7 +63,7 @@ impl<W: World> Agent<W> {
 
     /// A node without state asks the record about itself: a slot means that its state was lost, a hold that it is held.
     /// True where a cycle begins, or is to begin.
-    async fn prove(&mut self, parts: &Parts<W>, record: &Record, own: &[Own]) -> bool {
+    async fn prove(&mut self, parts: &Arc<Parts<W>>, record: &Record, own: &[Own]) -> bool {
         let me = self.shared.instance();
         if let Some(slot) = record.slots.get(&me) {
             let why = format!(
@@ -79,7 +79,7 @@ impl<W: World> Agent<W> {
         let out = !own.is_empty() && own.iter().all(|o| !o.registered() && *o != Own::Unknown);
         if let (Some(hold), true) = (record.holds.get(&me), out) {
             let asked = Asked { by: hold.order.by.clone(), adopts: true, ..Asked::default() };
-            match facts::plan(&self.shared, parts, Kind::Hold(hold.clone()), asked).await {
+            match self.plan(parts, Kind::Hold(hold.clone()), asked).await {
                 Ok(plan) => self.event(&Event::Adopt(Arc::new(plan))).await,
                 Err(fault) => tracing::warn!(%fault, "held by the record; its cycle cannot be planned yet"),
             }

@@ -133,6 +133,8 @@ pub struct Cache {
     pub page_accepted: Option<(u64, Now)>,
     /// Why the last reload changed nothing; the config in force is an older one than the file's.
     pub reload_problem: Option<String>,
+    /// This node's address, where it was learnt after the start.
+    pub local_ipv4: Option<std::net::Ipv4Addr>,
     /// Faults of the last delivery, by sink.
     pub page_faults: BTreeMap<&'static str, Fault>,
 }
@@ -155,8 +157,8 @@ pub struct Shared<W: World> {
     /// Written by the loop, read by `progress`.
     pub progress: watch::Sender<Arc<super::progress::Log>>,
     cache: Mutex<Cache>,
-    /// One probe of the state directory at a time.
-    pub probing: tokio::sync::Mutex<()>,
+    /// One probe of the state directory at a time, also where one hangs.
+    pub probing: Arc<tokio::sync::Mutex<()>>,
 }
 
 impl<W: World> Shared<W> {
@@ -178,7 +180,7 @@ impl<W: World> Shared<W> {
             observed: watch::Sender::new(Arc::new(Observed::default())),
             progress: watch::Sender::new(Arc::new(super::progress::Log::default())),
             cache: Mutex::new(Cache::default()),
-            probing: tokio::sync::Mutex::new(()),
+            probing: Arc::default(),
         }
     }
 
@@ -236,7 +238,7 @@ impl<W: World> Shared<W> {
         let id: Arc<str> = match (&group.id, facts.target_type) {
             (Some(id), _) => id.clone(),
             (None, TargetType::Instance) => self.identity.instance_id.clone(),
-            (None, TargetType::Ip) => match self.identity.local_ipv4 {
+            (None, TargetType::Ip) => match self.identity.local_ipv4.or(self.cache().local_ipv4) {
                 Some(ip) => ip.to_string().into(),
                 None => return Err(refused("its targets are addresses, and this node's is not known; set `id`")),
             },

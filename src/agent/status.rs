@@ -145,6 +145,7 @@ pub fn status<W: World>(shared: &Shared<W>) -> Status {
         last_page_accepted,
         sees: sources(&seen, &now),
         warnings: warnings(&parts, &node, reload_problem),
+        starting: None,
     }
 }
 
@@ -294,6 +295,6 @@ fn about_sight(e: &mut Explain, s: &Status) {
         e.lines.push(format!("A page waits for delivery ({}): {}.", page.kind.label(), page.message));
     }
     if let Some(problem) = &s.config_problem {
-        e.lines.push(format!("The config file cannot be used, so no cycle starts: {problem}"));
+        e.lines.push(format!("Config or identity are not what they should be, so no cycle starts: {problem}"));
     }
 }

@@ -1,29 +1,27 @@
 //! The loop: what does the core want? do it, tell the core, commit, again. People's requests are events like any other.
 
 use super::executor::execute;
-use super::facts::{self, Asked};
+use super::facts::Asked;
 use super::progress::Log;
-use super::shared::{NodeView, Parts, Shared, World, jitter, nonce};
+use super::seldom::Seldom;
+use super::shared::{NodeView, Shared, World, jitter};
+use super::supervisor::caught;
 use crate::clock::Clock;
 use crate::control::protocol::RunReply;
-use crate::core::cycle::{Doubt, Durable, Seen, Stage, StageName, lost_latch};
+use crate::core::cycle::{Doubt, Durable, Seen, StageName};
 use crate::core::decide::{Step, decide};
 use crate::core::effect::Want;
 use crate::core::event::Event;
 use crate::core::exit::Exit;
-use crate::core::guard::{self, Verdicts};
 use crate::core::heal::Off;
-use crate::core::ids::CycleId;
 use crate::core::page::{self, PageKind, Severity};
-use crate::core::plan::{Kind, Plan};
-use crate::core::record::{Hold, Op, Record};
-use crate::core::target::Own;
+use crate::core::plan::Kind;
+use crate::core::record::Hold;
 use crate::core::time::{Dwell, Now};
 use crate::core::want::want;
-use crate::fleet::Outcome;
-use crate::ports::Jobs;
 use crate::state::journal::{Commit, Found, Journal};
 use serde_json::json;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use tokio::sync::{mpsc, oneshot};
 
@@ -72,16 +70,16 @@ const EFFECT_MS: u64 = 120_000;
 /// Later than expected by more than this means that the process stood still, in ms.
 const GAP_MS: u64 = 5_000;
 /// Between two tries to store what is only in memory, in ms.
-const DISK_RETRY_MS: u64 = 5_000;
+pub(super) const DISK_RETRY_MS: u64 = 5_000;
 
-/// Steps that a hold on the way back may take before its caller is told that it did not come about.
-const HOLD_TRIES: u32 = 20;
+/// A page about the agent itself has a message of at most so many bytes.
+const MESSAGE_BYTES_MAX: usize = 2 * 1024;
 
 /// The loop's own state.
 pub struct Agent<W: World> {
     pub(super) shared: Arc<Shared<W>>,
     pub(super) journal: Journal<W::Disk>,
-    seen: Seen,
+    pub(super) seen: Seen,
     queue: mpsc::Receiver<Request>,
     log: Log,
     /// The own target has been out since, with no cycle to explain it.
@@ -89,13 +87,17 @@ pub struct Agent<W: World> {
     /// `hold --all`, as this agent first saw it.
     pub(super) off: Off,
     /// The latch for the lost state is acknowledged.
-    lost_latched: bool,
+    pub(super) lost_latched: bool,
     /// A page about a lost state whose way back cannot be planned yet has been raised.
-    lost_paged: bool,
+    pub(super) lost_paged: bool,
     /// The disk refused a step, and the state stayed where it was: not again before then.
-    stalled: Option<Now>,
+    pub(super) stalled: Option<Now>,
     /// By then at the latest the loop should have gone on.
     expected: Option<Now>,
+    /// What the disk refuses is logged now and then.
+    disk_log: Seldom,
+    /// Steps whose panic has been paged about.
+    pub(super) panicked: BTreeSet<&'static str>,
     status: String,
     notify: Box<dyn Fn(&str) + Send + Sync>,
 }
@@ -121,6 +123,8 @@ impl<W: World> Agent<W> {
             lost_paged: false,
             stalled: None,
             expected: None,
+            disk_log: Seldom::default(),
+            panicked: BTreeSet::new(),
             status: String::new(),
             notify,
         }
@@ -158,64 +162,6 @@ impl<W: World> Agent<W> {
             // With a bad config only the way back goes on.
             let reason: Arc<str> = "the config file cannot be used".into();
             self.event(&Event::Rejoin { by: "backstop".into(), reason, skip_check: false }).await;
-        }
-    }
-
-    /// Which cycle the lost state was about, as far as the record or the job runner can tell: its slot is to be freed, its
-    /// job killed. Else a name of its own.
-    async fn lost_cycle(&self) -> CycleId {
-        let parts = self.shared.parts();
-        if let Some(slot) = parts.fleet.read().await.ok().and_then(|r| r.slots.get(&self.shared.instance()).cloned()) {
-            return slot.cycle;
-        }
-        match parts.jobs.running().await.as_deref() {
-            Ok([cycle]) => cycle.as_str().into(),
-            Ok(_) | Err(_) => facts::new_cycle_id(),
-        }
-    }
-
-    /// This node's state is gone: latch, page, and put the node back if it passes. Tried until its way back can be planned.
-    pub(super) async fn plan_quarantine(&mut self) {
-        let Some(Doubt::Lost { why, cycle }) = self.journal.now().doubt.clone() else { return };
-        let parts = self.shared.parts();
-        let now = self.shared.clock.now();
-        if parts.config.mode == crate::config::Mode::Observe {
-            // Nothing is written to AWS, and this node took nothing out: a person hears, and that is all.
-            self.event(&Event::Doubt(None)).await;
-            let message = format!("{why}; this agent observes, so nothing else is done");
-            return self.raise(PageKind::AgentFault, Severity::Critical, message.into()).await;
-        }
-        if !self.lost_latched {
-            // Before anything that may take its time: no other node may start on top of this.
-            let latch = lost_latch(&self.shared.instance(), &self.shared.node_name(), &why, &now);
-            let op = Op::AddLatch { cycle: cycle.clone(), latch };
-            self.lost_latched = matches!(parts.fleet.change(&op, &parts.rules(), nonce).await, Outcome::Acked(_));
-        }
-        self.kill_forgotten(&parts, &cycle).await;
-        let asked = Asked { by: "backstop".into(), ..Asked::default() };
-        match facts::plan(&self.shared, &parts, Kind::Recovery, asked).await {
-            Ok(plan) => self.event(&Event::StateLost(Arc::new(Plan { id: cycle, ..plan }), why)).await,
-            Err(fault) => {
-                tracing::error!(%fault, "the way back of this node cannot be planned yet");
-                if !self.lost_paged {
-                    self.lost_paged = true;
-                    let message = format!("{why}; its way back cannot be planned yet, and is tried again: {fault}");
-                    self.raise(PageKind::AgentFault, Severity::Critical, message.into()).await;
-                }
-                self.stalled = Some(now.plus(DISK_RETRY_MS));
-            }
-        }
-    }
-
-    /// Jobs that this node no longer knows of. The lost cycle's own one is killed on its way back.
-    async fn kill_forgotten(&self, parts: &Parts<W>, cycle: &CycleId) {
-        for job in parts.jobs.running().await.unwrap_or_default() {
-            if job != cycle.as_str() {
-                tracing::warn!(job, "a job that no state knows of is killed");
-                if let Err(fault) = parts.jobs.kill(&job).await {
-                    tracing::error!(job, %fault, "it could not be killed");
-                }
-            }
         }
     }
 
@@ -268,7 +214,11 @@ impl<W: World> Agent<W> {
                     Some(request) => self.request(request).await,
                     None => return,
                 },
-                _ = observed.changed() => self.look_at_self().await,
+                _ = observed.changed() => {
+                    if let Err(why) = caught(self.look_at_self()).await {
+                        self.panicked("looking at the own node", &why).await;
+                    }
+                }
                 () = clock.sleep_until(&wake) => self.tick().await,
                 () = stopped(&mut stop) => return,
             }
@@ -296,7 +246,10 @@ impl<W: World> Agent<W> {
         if self.journal.committed().is_none()
             && let Err(e) = self.journal.retry().await
         {
-            tracing::error!(error = %e, "the state is still only in memory");
+            let now = self.shared.clock.now();
+            if let Some(times) = self.disk_log.due(&now) {
+                tracing::error!(error = %e, times, "the state is still only in memory");
+            }
         }
         self.event(&Event::Tick).await;
     }
@@ -317,10 +270,15 @@ impl<W: World> Agent<W> {
         }
         let unstored = match &commit {
             Commit::Refused(e) => {
-                tracing::error!(error = %e, stage = ?after.stage(), "the state could not be stored");
+                if let Some(times) = self.disk_log.due(now) {
+                    tracing::error!(error = %e, stage = ?after.stage(), times, "the state could not be stored");
+                }
                 Some(e.to_string())
             }
             Commit::Unchanged | Commit::Stored => {
+                if matches!(commit, Commit::Stored) && self.disk_log.over() {
+                    tracing::info!("the state is stored again");
+                }
                 self.journal.committed().is_none().then(|| "not stored yet".to_owned())
             }
         };
@@ -386,173 +344,14 @@ impl<W: World> Agent<W> {
         }
     }
 
-    async fn raise(&mut self, kind: PageKind, severity: Severity, message: Arc<str>) {
+    pub(super) async fn raise(&mut self, kind: PageKind, severity: Severity, message: Arc<str>) {
         let now = self.shared.clock.now();
         let mut durable = self.journal.now().clone();
+        let message = cut(message);
         let page = page::about_cycle(&durable, kind, severity, message, &now);
         page::raise(&mut durable, page);
         let step = Step { durable, seen: self.seen.clone() };
         self.commit(step, &now).await;
-    }
-
-    async fn begin(&mut self, kind: Kind, asked: Asked) -> RunReply {
-        let parts = self.shared.parts();
-        let names = |cycle: String| (cycle, parts.config.node.name.to_string(), parts.config.fleet.to_string());
-        if let Some(c) = &self.journal.now().cycle {
-            let same = matches!((&c.plan.kind, &kind), (Kind::Patch(a), Kind::Patch(b)) if a.same_as(b));
-            let again = !asked.request.is_empty() && c.plan.request == asked.request;
-            if again || same {
-                let (cycle, node, fleet) = names(c.plan.id.to_string());
-                return RunReply::Attached { cycle, node, fleet };
-            }
-            if let (Some(f), true) = (&c.failure, c.plan.latches()) {
-                // Told before any other refusal.
-                let latch = c.plan.id.latch();
-                let message = format!(
-                    "{latch}: {} failed in {} (job {}): {}",
-                    c.plan.node,
-                    f.stage,
-                    c.plan.job_name(),
-                    f.message
-                );
-                return refused(Exit::Latched, message, None, Some(format!("backstop explain {}", c.plan.node)));
-            }
-            let message =
-                format!("busy with cycle {} (job {}, stage {})", c.plan.id, c.plan.job_name(), c.stage.name());
-            return refused(Exit::Busy, message, None, Some("backstop wait".to_owned()));
-        }
-        if let Some(last) = &self.journal.now().last
-            && !asked.request.is_empty()
-            && last.request == asked.request
-        {
-            // The answer was lost, and the cycle is over: its verdict is what was asked for.
-            let (cycle, node, fleet) = names(last.cycle.to_string());
-            return RunReply::Attached { cycle, node, fleet };
-        }
-        if let Some(Doubt::Lost { why, .. }) = &self.journal.now().doubt {
-            return refused(Exit::StateUnreadable, why.to_string(), None, Some("backstop explain".to_owned()));
-        }
-        let leaves = matches!(kind, Kind::Patch(_) | Kind::Hold(_));
-        if leaves && self.journal.committed().is_none() && self.journal.retry().await.is_err() {
-            return refused(Exit::Guard, "state-durable: the state directory cannot be written".to_owned(), None, None);
-        }
-        let (verdicts, record) = self.guards(&parts, &kind, &asked.overrides).await;
-        if let Some(v) = verdicts.first_refusal() {
-            let next = next_for(v.exit, &parts, record.as_ref());
-            let message = format!("{}: {}", v.guard, v.sentence);
-            self.shared.audit.record(&json!({
-                "at": crate::alerts::text::rfc3339(self.shared.clock.now().wall_ms),
-                "event": "refused", "by": asked.by, "guard": v.guard, "message": v.sentence,
-            }));
-            return refused(v.exit, message, Some(verdicts.clone()), next);
-        }
-        let plan = match facts::plan(&self.shared, &parts, kind, asked).await {
-            Ok(plan) => plan,
-            Err(f) => return refused(Exit::Unreachable, f.to_string(), Some(verdicts), None),
-        };
-        let id = plan.id.to_string();
-        self.event(&Event::Start(Arc::new(plan))).await;
-        if self.journal.now().cycle.is_none() {
-            return refused(Exit::Guard, "state-durable: the state directory cannot be written".to_owned(), None, None);
-        }
-        let (cycle, node, fleet) = names(id);
-        RunReply::Started { cycle, node, fleet }
-    }
-
-    /// The verdicts, and the record that they were read from.
-    async fn guards(
-        &self,
-        parts: &Arc<Parts<W>>,
-        kind: &Kind,
-        overrides: &[(Arc<str>, Arc<str>)],
-    ) -> (Verdicts, Option<Record>) {
-        if matches!(kind, Kind::Return | Kind::Recovery) {
-            return (Verdicts(Vec::new()), None); // nothing stands in the way of coming back
-        }
-        let facts = facts::gather(&self.shared, parts, None).await;
-        let verdicts = guard::evaluate(&facts, &parts.rules(), overrides);
-        let verdicts = if matches!(kind, Kind::Hold(_)) { verdicts.for_hold() } else { verdicts };
-        (verdicts, facts.record.ok())
-    }
-
-    async fn rejoin(&mut self, by: Arc<str>, reason: Arc<str>, skip_check: bool) -> Result<String, (Exit, String)> {
-        if let Some(c) = &self.journal.now().cycle {
-            let (id, stage) = (c.plan.id.clone(), c.stage.name());
-            if stage == StageName::Release {
-                return Ok(format!("cycle {id} is over but for its slot; the node is back"));
-            }
-            self.event(&Event::Rejoin { by, reason, skip_check }).await;
-            return Ok(format!("cycle {id} (was in {stage}) is on its way back"));
-        }
-        let parts = self.shared.parts();
-        if parts.config.mode == crate::config::Mode::Observe {
-            let message = "mode = \"observe\": this agent never registers anything; use the aws command of the README";
-            return Err((Exit::Paused, message.to_owned()));
-        }
-        let seen = self.shared.observed.borrow().clone();
-        let fresh = !seen.faults.contains_key("load balancer");
-        let own = seen.own.clone();
-        if fresh && !own.is_empty() && own.iter().all(|o| *o == Own::InService) {
-            return Ok("this node is in service; nothing to do".to_owned());
-        }
-        match self.begin(Kind::Return, Asked { by: by.clone(), ..Asked::default() }).await {
-            RunReply::Started { cycle, .. } | RunReply::Attached { cycle, .. } => {
-                if skip_check {
-                    self.event(&Event::Rejoin { by, reason, skip_check }).await;
-                }
-                Ok(format!("on its way back, cycle {cycle}"))
-            }
-            RunReply::Refused { message, exit, .. } => Err((Exit::from_code(exit).unwrap_or(Exit::Guard), message)),
-        }
-    }
-
-    async fn hold(&mut self, hold: Hold) -> Result<String, (Exit, String)> {
-        let Some(c) = &self.journal.now().cycle else {
-            let by = hold.order.by.clone();
-            return match self.begin(Kind::Hold(hold), Asked { by, ..Asked::default() }).await {
-                RunReply::Started { cycle, .. } | RunReply::Attached { cycle, .. } => {
-                    Ok(format!("leaving for the hold, cycle {cycle}; follow it with: backstop wait"))
-                }
-                RunReply::Refused { message, exit, .. } => Err((Exit::from_code(exit).unwrap_or(Exit::Guard), message)),
-            };
-        };
-        let stage = c.stage.name();
-        if !matches!(stage, StageName::Check | StageName::Register) {
-            let message = format!("cycle {} is in {stage}: backstop rejoin first, or wait until it is over", c.plan.id);
-            return Err((Exit::Busy, message));
-        }
-        self.event(&Event::Hold(hold)).await;
-        if !self.hold_pending() {
-            return Err((Exit::Busy, "the node is on its way into service: hold it once it is there".to_owned()));
-        }
-        // The read and the write that turn it into a hold are the next things that the state wants.
-        for _ in 0..HOLD_TRIES {
-            let now = self.shared.clock.now();
-            match want(self.journal.now(), &self.seen, &now) {
-                Want::Do(effect) if self.hold_pending() => {
-                    let Some(ready) = self.journal.ready(effect) else { break };
-                    let durable = self.journal.now().clone();
-                    let event = execute(&self.shared, ready, &durable).await;
-                    self.event(&event).await;
-                }
-                Want::Wait(at) if self.hold_pending() => {
-                    self.shared.clock.sleep_until(&at).await;
-                    self.event(&Event::Tick).await;
-                }
-                Want::Do(_) | Want::Wait(_) | Want::Idle => break,
-            }
-        }
-        if matches!(self.journal.now().cycle.as_ref().map(|c| &c.stage), Some(Stage::Held { .. })) {
-            Ok("held".to_owned())
-        } else {
-            let why =
-                "the hold did not come about (the record did not acknowledge it, or the node is registered already)";
-            Err((Exit::Unreachable, format!("{why}; the node goes on home")))
-        }
-    }
-
-    fn hold_pending(&self) -> bool {
-        self.journal.now().cycle.as_ref().is_some_and(|c| c.hold.is_some())
     }
 }
 
@@ -561,35 +360,10 @@ async fn stopped(stop: &mut tokio::sync::watch::Receiver<bool>) {
     drop(stop.wait_for(|s| *s).await);
 }
 
-fn refused(exit: Exit, message: String, verdicts: Option<Verdicts>, next: Option<String>) -> RunReply {
-    RunReply::Refused { exit: exit.code(), message, verdicts, next }
-}
-
-/// The exact next command for a refusal; `record` is the one that refused.
-pub fn next_for<W: World>(exit: Exit, parts: &Parts<W>, record: Option<&Record>) -> Option<String> {
-    let node = &parts.config.node.name;
-    let open = || record.and_then(|r| r.open_latches().next());
-    match exit {
-        Exit::Paused if parts.problem.is_some() => Some("backstop config check".to_owned()),
-        Exit::Latched => Some(match open() {
-            Some((id, l)) => format!("backstop explain {}; then backstop latch clear {id} --reason \"...\"", l.node),
-            None => "backstop latch list".to_owned(),
-        }),
-        Exit::SlotHeld | Exit::PeersNotSettled | Exit::BelowMinimum => Some("backstop status".to_owned()),
-        Exit::Paused => Some("backstop unpause --reason \"...\"   (or: backstop rejoin)".to_owned()),
-        Exit::Done => None,
-        Exit::Internal
-        | Exit::Usage
-        | Exit::Unreachable
-        | Exit::Rate
-        | Exit::NoAgent
-        | Exit::Guard
-        | Exit::Busy
-        | Exit::FailedBack
-        | Exit::FailedOut
-        | Exit::NotRebooted
-        | Exit::EndedEarly
-        | Exit::StateUnreadable
-        | Exit::ContactLost => Some(format!("backstop explain {node}")),
+/// What a page says is stored with the state, which has to stay small enough to be stored at all.
+fn cut(message: Arc<str>) -> Arc<str> {
+    match message.get(..message.floor_char_boundary(MESSAGE_BYTES_MAX)) {
+        Some(head) if head.len() < message.len() => format!("{head} ... (cut; the log has all of it)").into(),
+        _ => message,
     }
 }

@@ -1,51 +1,59 @@
 //! `backstop agent`: the one place that puts adapters into ports.
+//!
+//! Nothing that is wrong here ends an agent whose node may be out: what is missing it says (`notices`) and goes on without.
+
+mod chosen;
+mod door;
+mod front;
+mod notices;
+mod who;
 
 use crate::agent::handle::{Handle, Reload};
 use crate::agent::observe;
 use crate::agent::pages::deliver;
 use crate::agent::shared::{NodeView, Parts, Shared, World};
-use crate::agent::supervisor::{fenced, keep, spawn};
+use crate::agent::supervisor::{Task, keep, spawn};
 use crate::agent::turn::{Agent, Request};
 use crate::alerts::webhook::Webhook;
+use crate::bounded::blocking;
 use crate::clock::{Clock, Scale, SystemClock};
-use crate::config::{self, Config, Store};
+use crate::config::{Config, Store};
 use crate::control::backend::Backend as _;
 use crate::control::protocol::Done;
-use crate::control::roles::Roles;
-use crate::control::server::{Limits, Outcome, Replace, Server};
-use crate::core::cycle::{Durable, SCHEMA};
-use crate::core::error::Fault;
 use crate::core::exit::Exit;
 use crate::core::page::{PageKind, Severity};
 use crate::core::time::BootId;
 use crate::elasticsearch::NodeChecker;
 use crate::elbv2::{Elb, ElbSettings, ElbTimeouts};
 use crate::fleet::Fleet;
-use crate::fleet::file::{FileFleet, FileStore};
-use crate::host::identity::{InstanceIdentity, Metadata, MetadataSettings};
+use crate::fleet::file::FileFleet;
+use crate::host::identity::{InstanceIdentity, Metadata};
 use crate::host::system::SystemHost;
 use crate::jobs::process::{JobSettings, ProcessJobs};
 use crate::ports::PageSink;
-use crate::state::disk::{Disk, LinuxDisk};
-use crate::state::journal::{Journal, STATE_NAME};
-use crate::state::lock::InstanceLock;
-use crate::state::snapshot::{Loaded, SnapshotFile};
-use anyhow::{Context, bail};
+use crate::state::disk::LinuxDisk;
+use crate::state::journal::{Found, Journal};
+use crate::state::lock::{InstanceLock, LockError};
+use anyhow::{Context as _, bail};
+use chosen::{Chosen, Files};
+use door::Door;
+use notices::Notices;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 
-/// The last config that was good, kept for a start with a bad one.
-const GOOD_CONFIG: &str = "config.good.toml";
 /// Requests that may wait for the loop.
 const QUEUE_MAX: usize = 64;
 /// Between two starts of a task that died, in ms.
 const RESTART_PAUSE_MS: u64 = 1_000;
-/// Between two tries to learn who this is, in ms.
-const IDENTITY_RETRY_MS: u64 = 5_000;
-/// After so many tries an unfinished way back begins with the identity that its state has.
-const IDENTITY_TRIES: u32 = 6;
+/// Between two looks at what the state directory stands on, and at an identity that is not the metadata service's, in ms.
+const WATCH_MS: u64 = 10_000;
+/// One look at the state directory.
+const LOOK_WAIT: Duration = Duration::from_secs(5);
+/// At its end the agent waits so long for threads that a disk holds.
+const END_WAIT: Duration = Duration::from_secs(2);
 
 /// The real world.
 struct SystemWorld;
@@ -74,51 +82,16 @@ pub(super) struct Args {
 /// What keeps it from starting at all.
 pub(super) fn start(config: &Path, args: Args) -> anyhow::Result<Exit> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(run(Files { config: config.to_owned(), state_dir: args.state_dir }))
-}
-
-/// Where things are before there is a config.
-#[derive(Clone, Debug)]
-struct Files {
-    config: PathBuf,
-    state_dir: PathBuf,
-}
-
-/// A config, and what is wrong with the file that it should have come from.
-struct Chosen {
-    config: Config,
-    bytes: Vec<u8>,
-    problem: Option<String>,
-    warnings: Vec<String>,
-}
-
-fn read(path: &Path, hostname: &str) -> Result<Chosen, String> {
-    let bytes = std::fs::read(path).map_err(|e| format!("{}: {e}", path.display()))?;
-    let (config, warnings) = config::parse(&path.display().to_string(), &bytes, hostname).map_err(|p| p.to_string())?;
-    let mut warnings: Vec<String> = warnings.iter().map(ToString::to_string).collect();
-    // A file that is wrong now may be right when it is needed: never a reason not to start.
-    let files = config::check_files(&config);
-    warnings.extend(files.problems.iter().map(ToString::to_string));
-    warnings.extend(files.warnings.iter().map(ToString::to_string));
-    Ok(Chosen { config, bytes, problem: None, warnings })
-}
-
-/// The file, or the last good one where the file is bad: an unfinished way back must go on. Only an agent that never had a
-/// good config gives up.
-fn choose(args: &Files, hostname: &str) -> Result<Chosen, String> {
-    match read(&args.config, hostname) {
-        Ok(chosen) => Ok(chosen),
-        Err(problem) => match read(&args.state_dir.join(GOOD_CONFIG), hostname) {
-            Ok(good) => Ok(Chosen { problem: Some(problem), ..good }),
-            Err(_) => Err(problem),
-        },
-    }
+    let ended = runtime.block_on(run(Files { config: config.to_owned(), state_dir: args.state_dir }));
+    // A thread in a system call that never returns must not keep the process.
+    runtime.shutdown_timeout(END_WAIT);
+    ended
 }
 
 /// Runs until SIGTERM. `Usage` = there is no good config and never was.
 async fn run(args: Files) -> anyhow::Result<Exit> {
     let host = super::context::hostname();
-    let chosen = match choose(&args, &host) {
+    let chosen = match chosen::choose(&args, &host) {
         Ok(chosen) => chosen,
         Err(problem) => {
             tracing::error!("{problem}");
@@ -128,118 +101,215 @@ async fn run(args: Files) -> anyhow::Result<Exit> {
     };
     crate::telemetry::start(&chosen.config.log);
     let clock = clock(&chosen.config)?;
-    let state_dir = chosen.config.paths.state_dir.clone();
-    let disk =
-        Arc::new(LinuxDisk::open(&state_dir).with_context(|| format!("state directory {}", state_dir.display()))?);
+    let stop = stop_on_signal()?;
+    // From here on SIGHUP does not end the process; it is listened to once there is something to reload.
+    let _not_yet = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::hangup())?;
+    let (send, queue) = mpsc::channel(QUEUE_MAX);
+    let notices = Notices::new(send.clone());
+    let tasks = Tasks { clock: clock.clone(), notices: notices.clone() };
+    let path = chosen.config.paths.state_dir.clone();
+    let Some(disk) = waited("opening the state directory", move || state_dir(&path), &notices, &stop).await? else {
+        return Ok(Exit::Done);
+    };
+    let disk = disk?;
+    let (looked_at, at, told) = (disk.clone(), clock.clone(), notices.clone());
+    let _looks = tasks.keep("state directory", move || watch_state_dir(looked_at.clone(), at.clone(), told.clone()));
+    notices.wrong("config", Severity::Critical, chosen.lost.clone());
+    let door = Door::new(&chosen.config, &disk, clock.clone(), notices.clone());
+    // Where nobody has to be asked nobody waits: the door opens once all of the agent is behind it.
+    let opened = chosen.config.node.instance_id.is_none().then(|| tasks.open(&door));
+    if opened.is_some() {
+        let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
+    }
+    let asking = who::Asking {
+        config: &chosen.config,
+        clock: &clock,
+        disk: &disk,
+        front: &door.front,
+        notices: &notices,
+        sinks: &sinks(&chosen).0,
+    };
+    let Some(known) = asking.identity(stop.clone()).await else { return Ok(Exit::Done) };
+    if chosen.problem.is_none() {
+        keep_good(&disk, chosen.bytes.clone()).await;
+    }
+    let started = Started { clock, disk, known, door, opened, notices, tasks, stop, send, queue };
+    Box::pin(serve(args, host, chosen, started)).await
+}
+
+/// Work that nothing can begin without, on a disk that may hang. `None` = asked to stop.
+async fn waited<T: Send + 'static>(
+    what: &str,
+    work: impl FnOnce() -> T + Send + 'static,
+    notices: &Notices,
+    stop: &watch::Receiver<bool>,
+) -> anyhow::Result<Option<T>> {
+    let (mut working, mut stop) = (tokio::task::spawn_blocking(work), stop.clone());
+    loop {
+        tokio::select! {
+            done = tokio::time::timeout(LOOK_WAIT, &mut working) => match done {
+                Ok(done) => return Ok(Some(done.with_context(|| what.to_owned())?)),
+                Err(_) => notices.doing(&format!("starting: {what} takes long: does its disk hang?")),
+            },
+            _ = stop.wait_for(|s| *s) => return Ok(None),
+        }
+    }
+}
+
+/// The state directory with its lock. Only another agent on it is a reason to end: that one walks the way back.
+fn state_dir(path: &Path) -> anyhow::Result<Arc<LinuxDisk>> {
+    let disk = Arc::new(LinuxDisk::open(path));
     for warning in disk.warnings() {
         tracing::warn!("{warning}");
     }
-    let _lock = InstanceLock::acquire(&state_dir)?;
-    let server = bind(&chosen.config)?;
-    let stop = stop_on_signal()?;
-    let asked = identity(&chosen.config, &clock, &disk, stop.clone()).await;
-    let Some((identity, doubt)) = asked else { return Ok(Exit::Done) };
-    let chosen = Chosen { problem: chosen.problem.or(doubt), ..chosen };
-    if chosen.problem.is_none() {
-        keep_good(&disk, &chosen.bytes);
+    match InstanceLock::acquire(path) {
+        Err(held @ LockError::Held { .. }) => return Err(held.into()),
+        Ok(lock) => disk.hold(Ok(lock)),
+        Err(e) => {
+            let why = format!("there is no lock on {} ({e}), so another agent may run on it", path.display());
+            disk.hold(Err(why));
+        }
     }
-    Box::pin(serve(args, host, chosen, Started { clock, disk, identity, server, stop })).await
+    Ok(disk)
+}
+
+/// Looks every few seconds whether the state directory is still sound and this agent's alone. Where it is not no new cycle
+/// starts (guard `state-durable`), a person is paged, and the way back goes on.
+async fn watch_state_dir(disk: Arc<LinuxDisk>, clock: SystemClock, notices: Notices) {
+    loop {
+        let looked_at = disk.clone();
+        let doubt = blocking(LOOK_WAIT, move || looked_at.doubt()).await;
+        let doubt = doubt.unwrap_or_else(|why| Some(format!("it cannot be looked at: {why}")));
+        let told = doubt.map(|why| format!("{why}; until then no cycle starts"));
+        notices.wrong("state directory", Severity::Critical, told);
+        clock.sleep_ms(WATCH_MS).await;
+    }
+}
+
+/// Starts tasks that are started again when they die.
+#[derive(Clone)]
+struct Tasks {
+    clock: SystemClock,
+    notices: Notices,
+}
+
+impl Tasks {
+    fn keep<F>(&self, name: &'static str, make: impl Fn() -> F + Send + 'static) -> Task<()>
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let (notices, clock) = (self.notices.clone(), self.clock.clone());
+        let pause = move || {
+            let clock = clock.clone();
+            async move { clock.sleep_ms(RESTART_PAUSE_MS).await }
+        };
+        keep(name, make, move |task, why: String| notices.died(task, &why), pause)
+    }
+
+    fn open(&self, door: &Door<Handle<SystemWorld>>) -> Task<()> {
+        let door = door.clone();
+        self.keep("control socket", move || door.clone().serve())
+    }
 }
 
 struct Started {
     clock: SystemClock,
     disk: Arc<LinuxDisk>,
-    identity: InstanceIdentity,
-    server: Server,
+    known: who::Known,
+    door: Door<Handle<SystemWorld>>,
+    opened: Option<Task<()>>,
+    notices: Notices,
+    tasks: Tasks,
     stop: watch::Receiver<bool>,
+    send: mpsc::Sender<Request>,
+    queue: mpsc::Receiver<Request>,
 }
 
 async fn serve(args: Files, host: String, chosen: Chosen, s: Started) -> anyhow::Result<Exit> {
-    let problem = chosen.problem.clone();
-    let roles = &chosen.config.roles;
-    let roles = Roles::named(&roles.read_group, roles.act_group.as_deref(), roles.admin_group.as_deref());
-    let instance = crate::core::ids::InstanceId(s.identity.instance_id.clone());
-    let (journal, found) = Journal::open(&s.disk, &instance);
+    let (problem, doubt) = (chosen.problem.clone(), s.known.doubt.clone());
+    let chosen = Chosen { problem: chosen.problem.or(doubt.clone()), ..chosen };
+    s.door.front.starting("starting: reading the state".to_owned());
+    let instance = crate::core::ids::InstanceId(s.known.identity.instance_id.clone());
+    let opened_on = s.disk.clone();
+    let open = move || Journal::open(&opened_on, &instance);
+    let Some((journal, found)) = waited("reading the state", open, &s.notices, &s.stop).await? else {
+        return Ok(Exit::Done);
+    };
     let view = NodeView { durable: journal.now().clone(), seen: crate::core::cycle::Seen::default(), unstored: None };
-    let parts = parts(chosen, &s.identity).await?;
-    let shared = Arc::new(Shared::<SystemWorld>::new(parts, s.identity, s.clock.clone(), s.disk, view));
-    let (send, queue) = mpsc::channel(QUEUE_MAX);
+    let (parts, wrong) = parts(chosen, &s.known.identity).await;
+    if !wrong.is_empty() {
+        let idle = journal.now().cycle.is_none() && !matches!(found, Found::Unreadable(_));
+        if idle {
+            bail!("{}", wrong.join("; "));
+        }
+        s.notices.wrong("adapters", Severity::Critical, Some(wrong.join("; ")));
+    }
+    let shared = Arc::new(Shared::<SystemWorld>::new(parts, s.known.identity, s.clock.clone(), s.disk, view));
 
-    let handle = Handle::new(shared.clone(), send.clone(), reloader(args, host, shared.clone(), send.clone()));
-    let _hup = on_hup(handle.clone())?;
-    let told = reporter(send.clone());
-    let served = s.server.serve(handle, roles, Limits::default(), audit_denied(shared.clone()));
-    let _control = spawn(async move {
-        let why = fenced(served).await.err().unwrap_or_else(|| "ended without being asked to".to_owned());
-        told("control socket", why);
+    let reload = reloader(args, host, shared.clone(), s.send.clone());
+    let handle = Handle::new(shared.clone(), s.send.clone(), reload.clone());
+    s.door.front.ready(handle.clone());
+    let _door = s.opened.unwrap_or_else(|| s.tasks.open(&s.door));
+    let _reloads = s.tasks.keep("reload", move || on_hup(handle.clone()));
+    let looking = shared.clone();
+    let _observer = s.tasks.keep("observer", move || observe::observe(looking.clone()));
+    let (delivering, pages) = (shared.clone(), s.send.clone());
+    let _pages = s.tasks.keep("pages", move || deliver(delivering.clone(), pages.clone()));
+    let (asking, told) = (shared.clone(), s.notices.clone());
+    let _metadata = doubt.map(|doubt| {
+        told.wrong("identity", Severity::Warning, Some(doubt));
+        s.tasks.keep("metadata", move || metadata_again(asking.clone(), reload.clone(), told.clone()))
     });
 
-    let report = reporter(send.clone());
-    let pause = {
-        let c = s.clock.clone();
-        move || {
-            let c = c.clone();
-            async move { c.sleep_ms(RESTART_PAUSE_MS).await }
-        }
-    };
-    let looking = shared.clone();
-    let _observer = keep("observer", move || observe::observe(looking.clone()), report.clone(), pause.clone());
-    let (delivering, pages) = (shared.clone(), send.clone());
-    let _pages = keep("pages", move || deliver(delivering.clone(), pages.clone()), report, pause);
-
-    let mut agent = Agent::new(shared, journal, queue, Box::new(notify_status));
+    let status = s.notices.clone();
+    let mut agent = Agent::new(shared.clone(), journal, s.queue, Box::new(move |text| status.doing(text)));
     agent.recover(found).await;
     if let Some(problem) = problem {
+        tracing::error!(problem, "the config file cannot be used");
         let message =
             format!("the config file cannot be used; the last good one is in force and no cycle starts:\n{problem}");
-        let _ = send.try_send(Request::Fault(PageKind::ConfigUnusable, Severity::Critical, message.into()));
+        let _ = s.send.try_send(Request::Fault(PageKind::ConfigUnusable, Severity::Critical, message.into()));
     }
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
     tracing::info!("ready");
-    agent.run(s.stop).await;
+    Box::pin(agent.run(s.stop)).await;
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Stopping]);
+    let _ = blocking(END_WAIT, move || shared.audit.flush(END_WAIT)).await;
     Ok(Exit::Done)
 }
 
-/// What a caller was not allowed, in the audit journal; what was allowed writes its own line.
-fn audit_denied(shared: Arc<Shared<SystemWorld>>) -> crate::control::server::Audit {
-    Arc::new(move |line| {
-        if let Outcome::Refused(status, why) = &line.outcome {
-            let at = crate::alerts::text::rfc3339(shared.clock.now().wall_ms);
-            shared.audit.record(&serde_json::json!({
-                "at": at, "event": "denied", "by": line.caller.name, "uid": line.caller.uid, "pid": line.pid,
-                "verb": line.verb.map(crate::control::roles::Verb::label), "about": line.about, "status": status, "outcome": why,
-            }));
+/// Runs after a start without metadata, until the service answers: then the agent acts again.
+async fn metadata_again(shared: Arc<Shared<SystemWorld>>, reload: Reload, notices: Notices) {
+    loop {
+        match who::ask(&shared.parts().config).await {
+            Ok(answer) if answer.instance_id == shared.identity.instance_id => {
+                shared.cache().local_ipv4 = answer.local_ipv4;
+                let done = reload().await;
+                tracing::info!(
+                    exit = done.exit,
+                    message = done.message,
+                    "instance metadata answers, and says the same"
+                );
+                notices.wrong("identity", Severity::Warning, None);
+                // Nothing is left to be done, and an end would be taken for a death.
+                return std::future::pending().await;
+            }
+            Ok(answer) => {
+                let (id, stored) = (answer.instance_id, &shared.identity.instance_id);
+                let why = format!("instance metadata says {id}, and the state {stored}: restart the agent");
+                notices.wrong("identity", Severity::Critical, Some(why));
+            }
+            Err(fault) => tracing::warn!(%fault, "instance metadata still does not answer"),
         }
-        tracing::info!(?line, "control");
-    })
-}
-
-fn notify_status(text: &str) {
-    let _ = sd_notify::notify(&[sd_notify::NotifyState::Status(text)]);
-    tracing::debug!(status = text);
-}
-
-/// A task that died is told to the loop, which pages.
-fn reporter(queue: mpsc::Sender<Request>) -> impl Fn(&'static str, String) + Clone + Send + 'static {
-    move |task, why| {
-        let message = format!("the task `{task}` of the agent died ({why}) and was started again");
-        let _ = queue.try_send(Request::Fault(PageKind::AgentFault, Severity::Warning, message.into()));
+        shared.clock.sleep_ms(WATCH_MS).await;
     }
 }
 
-fn keep_good(disk: &LinuxDisk, bytes: &[u8]) {
-    if let Err(e) = disk.replace(GOOD_CONFIG, bytes) {
-        tracing::warn!(error = %e, "the good config could not be kept");
+async fn keep_good(disk: &Arc<LinuxDisk>, bytes: Vec<u8>) {
+    let disk = disk.clone();
+    if let Err(why) = blocking(LOOK_WAIT, move || chosen::keep(&disk, &bytes)).await {
+        tracing::warn!(why, "the good config may not have been kept");
     }
-}
-
-fn bind(config: &Config) -> anyhow::Result<Server> {
-    let gid = crate::control::peer::group_id(&config.roles.read_group);
-    if let Some(dir) = config.paths.socket.parent() {
-        std::fs::create_dir_all(dir).with_context(|| format!("runtime directory {}", dir.display()))?;
-    }
-    Ok(Server::bind(&config.paths.socket, gid, Replace::HoldsInstanceLock)?)
 }
 
 fn clock(config: &Config) -> anyhow::Result<SystemClock> {
@@ -256,61 +326,39 @@ fn clock(config: &Config) -> anyhow::Result<SystemClock> {
     })
 }
 
-fn metadata_settings(config: &Config) -> MetadataSettings {
-    MetadataSettings { endpoint_url: config.node.imds_endpoint.clone(), ..MetadataSettings::default() }
+/// The pagers, and what keeps one from being used.
+fn sinks(chosen: &Chosen) -> (Vec<Box<dyn PageSink>>, Option<String>) {
+    if chosen.lost.is_some() {
+        return (Vec::new(), None);
+    }
+    let w = &chosen.config.pager.webhook;
+    match Webhook::new(w.url.expose(), w.timeout_ms, w.secret_file.clone()) {
+        Ok(webhook) => (vec![Box::new(webhook)], None),
+        Err(fault) => (Vec::new(), Some(format!("pager.webhook: {fault}"))),
+    }
 }
 
-/// The instance of an unfinished cycle, as this node's own state has it.
-fn unfinished(disk: &Arc<LinuxDisk>) -> Option<InstanceIdentity> {
-    let loaded = SnapshotFile::new(disk.clone(), STATE_NAME, SCHEMA).load::<Durable>();
-    let Loaded::Good { body, .. } = loaded else { return None };
-    let known = InstanceIdentity { instance_id: body.instance.0, local_ipv4: None };
-    body.cycle.is_some().then_some(known)
-}
-
-/// Who this is. Asked until it is known: a machine that has just started may have no metadata service yet. An unfinished
-/// way back does not wait for that: what was known before the patch is enough to come home, and for nothing else.
-async fn identity(
-    config: &Config,
-    clock: &SystemClock,
-    disk: &Arc<LinuxDisk>,
-    mut stop: watch::Receiver<bool>,
-) -> Option<(InstanceIdentity, Option<String>)> {
-    for tries in 0_u32.. {
-        let asked = async {
-            if let Some(id) = &config.node.instance_id {
-                return Ok(InstanceIdentity { instance_id: id.clone(), local_ipv4: None });
-            }
-            Metadata::new(&metadata_settings(config))?.identity(None).await
-        };
-        let fault: Fault = match asked.await {
-            Ok(identity) => return Some((identity, None)),
-            Err(fault) => fault,
-        };
-        if tries >= IDENTITY_TRIES
-            && let Some(known) = unfinished(disk)
-        {
-            let doubt = format!("instance metadata does not answer, so only the way back goes on: {fault}");
-            return Some((known, Some(doubt)));
-        }
-        tracing::error!(%fault, "which instance this is cannot be told yet; asking again");
-        let _ = sd_notify::notify(&[sd_notify::NotifyState::Status("waiting for the instance metadata service")]);
-        tokio::select! {
-            () = clock.sleep_ms(IDENTITY_RETRY_MS) => {}
-            _ = stop.wait_for(|s| *s) => return None,
+/// The store of the fleet record. `Err`: why this version has none for this config.
+fn store(chosen: &Chosen) -> Result<FileFleet, String> {
+    match (&chosen.lost, &chosen.config.record.store) {
+        (Some(why), _) => Ok(FileFleet::none(format!("where the fleet record is is not known: {why}"))),
+        (None, Store::File { dir }) => Ok(FileFleet::at(dir)),
+        (None, Store::Elasticsearch) => {
+            Err("record.store = \"elasticsearch\" is not built yet in this version".to_owned())
         }
     }
-    None
 }
 
-async fn parts(chosen: Chosen, identity: &InstanceIdentity) -> anyhow::Result<Parts<SystemWorld>> {
+/// The adapters, and what could not be had of them.
+async fn parts(chosen: Chosen, identity: &InstanceIdentity) -> (Parts<SystemWorld>, Vec<String>) {
+    let mut wrong = Vec::new();
+    let store = store(&chosen).unwrap_or_else(|why| {
+        wrong.push(why.clone());
+        FileFleet::none(why)
+    });
+    let (sinks, no_pager) = sinks(&chosen);
+    wrong.extend(no_pager);
     let c = &chosen.config;
-    let store = match &c.record.store {
-        Store::File { dir } => {
-            FileFleet::new(FileStore::open(dir).with_context(|| format!("fleet record in {}", dir.display()))?)
-        }
-        Store::Elasticsearch => bail!("record.store = \"elasticsearch\" is not built yet in this version"),
-    };
     let settings = ElbSettings {
         region: c.region.as_str().into(),
         endpoint_url: c.elbv2.endpoint_url.clone(),
@@ -321,17 +369,13 @@ async fn parts(chosen: Chosen, identity: &InstanceIdentity) -> anyhow::Result<Pa
             operation_ms: c.elbv2.operation_timeout_ms,
         },
     };
-    let webhook =
-        Webhook::new(c.pager.webhook.url.expose(), c.pager.webhook.timeout_ms, c.pager.webhook.secret_file.clone())
-            .map_err(|f| anyhow::anyhow!("pager.webhook: {f}"))?;
     // With a stated id nobody may be there to ask.
     let metadata = match &c.node.instance_id {
         Some(_) => None,
-        None => Metadata::new(&metadata_settings(c)).ok(),
+        None => Metadata::new(&who::metadata_settings(c)).ok(),
     };
-    let sinks: Vec<Box<dyn PageSink>> = vec![Box::new(webhook)];
     let output_bytes_max = u64::from(c.job_output_max_kib).saturating_mul(1024);
-    Ok(Parts {
+    let parts = Parts {
         balancer: Elb::connect(&settings).await,
         check: NodeChecker::new(),
         fleet: Fleet::new(store, c.fleet.as_str().into()),
@@ -341,7 +385,8 @@ async fn parts(chosen: Chosen, identity: &InstanceIdentity) -> anyhow::Result<Pa
         problem: chosen.problem,
         warnings: chosen.warnings,
         config: chosen.config,
-    })
+    };
+    (parts, wrong)
 }
 
 /// Reads the file again. A bad one changes nothing but the answer; some keys need a restart and say so.
@@ -350,7 +395,7 @@ fn reloader(args: Files, host: String, shared: Arc<Shared<SystemWorld>>, queue: 
 }
 
 async fn reload(args: Files, host: String, shared: Arc<Shared<SystemWorld>>, queue: mpsc::Sender<Request>) -> Done {
-    let done = read_again(args, host, &shared, queue).await;
+    let done = Box::pin(read_again(args, host, &shared, queue)).await;
     shared.cache().reload_problem = (done.exit != 0).then(|| done.message.clone());
     done
 }
@@ -364,7 +409,7 @@ async fn read_again(
     let old = shared.parts();
     let not =
         |message: String| Done { exit: Exit::Usage.code(), message, next: Some("backstop config check".to_owned()) };
-    let chosen = match read(&args.config, &host) {
+    let chosen = match chosen::read(&args.config, &host) {
         Ok(chosen) => chosen,
         Err(problem) => {
             tracing::error!(problem, "reload: the old config stays");
@@ -385,26 +430,24 @@ async fn read_again(
     }
     let bytes = chosen.bytes.clone();
     let identity = shared.identity.clone();
-    match parts(chosen, &identity).await {
-        Ok(parts) => {
-            keep_good(&shared.disk, &bytes);
-            let fleet = parts.fleet.after(&old.fleet);
-            shared.replace_parts(Parts { fleet, ..parts });
-            Done { exit: 0, message: "the config file was read again".to_owned(), next: None }
-        }
-        Err(e) => not(format!("{e:#}")),
+    let (parts, wrong) = parts(chosen, &identity).await;
+    if !wrong.is_empty() {
+        return not(wrong.join("; "));
     }
+    keep_good(&shared.disk, bytes).await;
+    let fleet = parts.fleet.after(&old.fleet);
+    shared.replace_parts(Parts { fleet, ..parts });
+    Done { exit: 0, message: "the config file was read again".to_owned(), next: None }
 }
 
-fn on_hup(handle: Handle<SystemWorld>) -> anyhow::Result<crate::agent::supervisor::Task<()>> {
-    use tokio::signal::unix::{SignalKind, signal};
-    let mut hup = signal(SignalKind::hangup())?;
-    Ok(spawn(async move {
-        while hup.recv().await.is_some() {
-            let done = handle.reload().await;
-            tracing::info!(exit = done.exit, message = done.message, "reload");
-        }
-    }))
+/// Each SIGHUP reads the config again.
+async fn on_hup(handle: Handle<SystemWorld>) {
+    let hup = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::hangup());
+    let Ok(mut hup) = hup.inspect_err(|error| tracing::error!(%error, "SIGHUP cannot be listened to")) else { return };
+    while hup.recv().await.is_some() {
+        let done = handle.reload().await;
+        tracing::info!(exit = done.exit, message = done.message, "reload");
+    }
 }
 
 fn stop_on_signal() -> anyhow::Result<watch::Receiver<bool>> {

@@ -54,6 +54,9 @@ pub struct Status {
     pub warnings: Vec<String>,
     /// The exact next command.
     pub next: Option<String>,
+    /// What the agent waits for before it can tell anything else: it has just been started.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub starting: Option<String>,
 }
 
 /// One member.

@@ -2,12 +2,12 @@
 //! the place of an old one only by whoever is known to be the only agent.
 
 use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use std::fs::Metadata;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt};
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
 /// Read and write for owner and group: only they connect.
@@ -18,7 +18,7 @@ const BACKLOG: i32 = 64;
 /// Whether a socket that is there already may be replaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Replace {
-    /// The caller holds the instance lock: whatever is there belongs to nobody that lives.
+    /// The caller holds the instance lock: a socket that nobody answers at is its own, of an earlier start.
     HoldsInstanceLock,
     /// Unknown who made it: leave it.
     Never,
@@ -139,10 +139,24 @@ fn make_room(path: &Path, replace: Replace) -> Result<(), BindError> {
     if !found.file_type().is_socket() {
         return taken("is there and is no socket: remove it, or set paths.socket".to_owned());
     }
+    // The lock is on a state directory: an agent with another one may well share this place.
+    if answers(path) {
+        return taken("another process answers there: set paths.runtime_dir, or stop it".to_owned());
+    }
     match replace {
         Replace::HoldsInstanceLock => std::fs::remove_file(path).or_else(|e| taken(format!("cannot be removed: {e}"))),
-        Replace::Never if UnixStream::connect(path).is_ok() => taken("another agent answers there".to_owned()),
         Replace::Never => taken("an old socket is there; only an agent with the instance lock removes it".to_owned()),
+    }
+}
+
+/// Somebody listens there, though perhaps too busy to accept. Never waits.
+fn answers(path: &Path) -> bool {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let connected = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)
+        .and_then(|socket| rustix::net::connect(&socket, &SocketAddrUnix::new(path)?));
+    match connected {
+        Ok(()) => true,
+        Err(e) => e == Errno::AGAIN,
     }
 }
 
@@ -173,7 +187,10 @@ mod tests {
         let dir = safe();
         let path = dir.path().join("agent.sock");
         let (listener, old) = bind(&path, None, Replace::Never).unwrap();
-        assert!(says(bind(&path, None, Replace::Never)).contains("another agent answers"));
+        for replace in [Replace::Never, Replace::HoldsInstanceLock] {
+            assert!(says(bind(&path, None, replace)).contains("another process answers"), "{replace:?}");
+            assert!(path.exists(), "a socket that is served is never taken away: {replace:?}");
+        }
         drop(listener);
         assert!(says(bind(&path, None, Replace::Never)).contains("old socket"));
         let (_listener, new) = bind(&path, None, Replace::HoldsInstanceLock).unwrap();

@@ -4,6 +4,7 @@
 //! Every write holds an advisory lock for one read, one comparison and one durable replace; a process that dies with it
 //! frees it by dying. Readers take no lock: a replace is atomic. All calls block, and every wait is bounded.
 
+use crate::bounded::blocking;
 use crate::core::error::{Class, Fault};
 use crate::ports::{CasFault, FleetStore, Version};
 use crate::state::disk::{Disk, LinuxDisk};
@@ -11,8 +12,9 @@ use std::fs::{File, OpenOptions, TryLockError};
 use std::io;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
+use tokio::sync::Semaphore;
 
 /// The record. It is never removed by this program.
 pub const RECORD_NAME: &str = "record.json";
@@ -191,23 +193,92 @@ impl FileStore {
     }
 }
 
-/// The port over a [`FileStore`]: its calls block, so each runs on a thread of its own.
+/// A call that takes longer has no answer.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// So many calls may hang in the file system; further ones have no answer, and are not begun.
+const CALLS_MAX: usize = 8;
+
+/// The port over a [`FileStore`]. Its calls block, so each runs on a thread of its own, and is given up after a while. A
+/// directory that cannot be had is an answer of each call and not of the start: it may be there later.
 #[derive(Clone, Debug)]
-pub struct FileFleet(Arc<FileStore>);
+pub struct FileFleet(Arc<Calls>);
+
+#[derive(Debug)]
+struct Calls {
+    path: PathBuf,
+    store: Mutex<Option<Arc<FileStore>>>,
+    /// Why there will be no store at all.
+    never: Option<String>,
+    free: Arc<Semaphore>,
+    patience: Duration,
+}
+
+impl Calls {
+    fn opened(&self) -> io::Result<Arc<FileStore>> {
+        let mut store = self.store.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(store) = &*store {
+            return Ok(store.clone());
+        }
+        let opened = Arc::new(FileStore::open(&self.path)?);
+        *store = Some(opened.clone());
+        Ok(opened)
+    }
+}
 
 impl FileFleet {
     /// Clones use the same directory.
     pub fn new(store: FileStore) -> FileFleet {
-        FileFleet(Arc::new(store))
+        FileFleet::made(store.path.clone(), Some(store), None)
     }
 
+    /// Opened at the first call that finds it, and created where it is missing.
+    pub fn at(path: &Path) -> FileFleet {
+        FileFleet::made(path.to_owned(), None, None)
+    }
+
+    /// No store: every call says why. The way back needs none.
+    pub fn none(why: String) -> FileFleet {
+        FileFleet::made(PathBuf::new(), None, Some(why))
+    }
+
+    /// Calls are given up after `patience`.
+    #[must_use]
+    pub fn patient(self, patience: Duration) -> FileFleet {
+        let store = self.0.store.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let free = Arc::new(Semaphore::new(CALLS_MAX));
+        let (path, never) = (self.0.path.clone(), self.0.never.clone());
+        FileFleet(Arc::new(Calls { path, store: Mutex::new(store), never, free, patience }))
+    }
+
+    fn made(path: PathBuf, store: Option<FileStore>, never: Option<String>) -> FileFleet {
+        let (store, free) = (Mutex::new(store.map(Arc::new)), Arc::new(Semaphore::new(CALLS_MAX)));
+        FileFleet(Arc::new(Calls { path, store, never, free, patience: PATIENCE }))
+    }
+
+    /// `late`: what a call is that was begun and has not come back.
     async fn blocking<T: Send + 'static>(
         &self,
+        late: Class,
         work: impl FnOnce(&FileStore) -> T + Send + 'static,
     ) -> Result<T, Fault> {
-        let store = self.0.clone();
-        let done = tokio::task::spawn_blocking(move || work(&store)).await;
-        done.map_err(|e| Fault::transport(format!("the fleet record's directory: {e}")))
+        if let Some(why) = &self.0.never {
+            return Err(Fault::transport(why.clone()));
+        }
+        let what = || format!("the fleet record in {}", self.0.path.display());
+        let free = tokio::time::timeout(self.0.patience, self.0.free.clone().acquire_owned());
+        let Ok(Ok(free)) = free.await else {
+            return Err(Fault::transport(format!("{}: {CALLS_MAX} earlier calls have not come back", what())));
+        };
+        let calls = self.0.clone();
+        let done = blocking(self.0.patience, move || {
+            let _until_it_comes_back = free;
+            calls.opened().map(|store| work(&store))
+        });
+        match done.await {
+            Ok(Ok(done)) => Ok(done),
+            Ok(Err(e)) => Err(reading(&self.0.path, &e)),
+            Err(why) => Err(Fault::new(late, format!("{}: {why}", what()))),
+        }
     }
 }
 
@@ -221,34 +292,34 @@ fn cas(e: &CasError) -> CasFault {
 
 impl FleetStore for FileFleet {
     async fn read(&self) -> Result<Option<(Vec<u8>, Version)>, Fault> {
-        self.blocking(|s| s.read().map_err(|e| reading(&s.path, &e))).await?
+        self.blocking(Class::Transport, |s| s.read().map_err(|e| reading(&s.path, &e))).await?
     }
 
     async fn compare_and_set(&self, expected: &Version, bytes: Vec<u8>) -> Result<Version, CasFault> {
         let expected = expected.clone();
-        let done = self.blocking(move |s| s.compare_and_set(&expected, &bytes)).await;
+        let done = self.blocking(Class::OutcomeUnknown, move |s| s.compare_and_set(&expected, &bytes)).await;
         done.map_err(CasFault::Fault)?.map_err(|e| cas(&e))
     }
 
     async fn create(&self, bytes: Vec<u8>) -> Result<Version, CasFault> {
-        let done = self.blocking(move |s| s.create(&bytes)).await;
+        let done = self.blocking(Class::OutcomeUnknown, move |s| s.create(&bytes)).await;
         done.map_err(CasFault::Fault)?.map_err(|e| cas(&e))
     }
 
     async fn members(&self) -> Result<Vec<Vec<u8>>, Fault> {
-        let all = self.blocking(|s| s.members().map_err(|e| reading(&s.path, &e))).await??;
+        let all = self.blocking(Class::Transport, |s| s.members().map_err(|e| reading(&s.path, &e))).await??;
         Ok(all.into_iter().map(|(_, bytes)| bytes).collect())
     }
 
     async fn put_member(&self, instance: &str, bytes: Vec<u8>) -> Result<(), Fault> {
         let instance = instance.to_owned();
-        let done = self.blocking(move |s| s.put_member(&instance, &bytes)).await?;
+        let done = self.blocking(Class::OutcomeUnknown, move |s| s.put_member(&instance, &bytes)).await?;
         done.map_err(|e| e.fault().unwrap_or_else(|| Fault::transport(e.to_string())))
     }
 
     async fn delete_member(&self, instance: &str) -> Result<(), Fault> {
         let instance = instance.to_owned();
-        let done = self.blocking(move |s| s.delete_member(&instance)).await?;
+        let done = self.blocking(Class::OutcomeUnknown, move |s| s.delete_member(&instance)).await?;
         done.map_err(|e| e.fault().unwrap_or_else(|| Fault::transport(e.to_string())))
     }
 }
@@ -370,5 +441,40 @@ mod tests {
         assert!(!same_file(&stale, &path));
         let held = store.lock().unwrap();
         assert!(same_file(&held, &path));
+    }
+
+    #[tokio::test]
+    async fn a_directory_that_is_none_is_a_fault_of_each_call_and_found_once_it_is_there() {
+        let temp = tempfile::tempdir().unwrap();
+        let path = temp.path().join("fleet");
+        File::create(&path).unwrap();
+        let fleet = FileFleet::at(&path);
+        assert_eq!(FleetStore::read(&fleet).await.unwrap_err().class, Class::Transport);
+        assert!(matches!(FleetStore::create(&fleet, b"1".to_vec()).await, Err(CasFault::Fault(_))));
+        std::fs::remove_file(&path).unwrap();
+        FleetStore::create(&fleet, b"1".to_vec()).await.unwrap();
+        assert!(FleetStore::read(&fleet).await.unwrap().is_some());
+        let none = FileFleet::none("nobody knows where".to_owned());
+        assert!(FleetStore::members(&none).await.unwrap_err().message.contains("nobody knows where"));
+    }
+
+    #[tokio::test]
+    async fn calls_that_hang_are_given_up_bounded_in_number_and_a_write_among_them_is_in_doubt() {
+        let (temp, mut store) = store();
+        store.lock_tries = u64::MAX;
+        let version = store.create(b"1").unwrap();
+        let fleet = FileFleet::new(store).patient(Duration::from_millis(50));
+        let holder = File::open(temp.path().join("fleet").join(LOCK_NAME)).unwrap();
+        holder.lock().unwrap();
+        for _ in 0..CALLS_MAX {
+            let hung = FleetStore::compare_and_set(&fleet, &version, b"2".to_vec()).await;
+            let Err(CasFault::Fault(fault)) = hung else { panic!("{hung:?}") };
+            assert_eq!(fault.class, Class::OutcomeUnknown, "it may still land: {fault}");
+        }
+        let refused = FleetStore::read(&fleet).await.unwrap_err();
+        assert!(refused.message.contains("earlier calls have not come back"), "{refused}");
+        drop(holder);
+        let patient = fleet.patient(Duration::from_mins(1));
+        while FleetStore::read(&patient).await.unwrap().unwrap().0 != b"2" {}
     }
 }

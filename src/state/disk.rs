@@ -1,11 +1,11 @@
 //! Durable files in one directory: whatever `Ok` was said about is there after a power cut.
 
 use super::files::{Files, LinuxFiles, create_dir_durably};
+use super::lock::InstanceLock;
 use std::io;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// No file of the state is larger than this, in bytes.
 pub const STATE_BYTES_MAX: u64 = 64 * 1024;
@@ -55,6 +55,8 @@ pub struct DurableDir<F> {
     writing: Mutex<()>,
     /// The journal's last line may be torn: true until the first whole line of this process.
     torn: AtomicBool,
+    /// What makes this the only process that writes here, or why there is nothing that does; unset = nobody else can.
+    lock: OnceLock<Result<InstanceLock, String>>,
 }
 
 /// The real thing.
@@ -63,12 +65,35 @@ pub type LinuxDisk = DurableDir<LinuxFiles>;
 impl<F: Files> DurableDir<F> {
     /// Over an open directory; files may have this many bytes.
     pub fn over(files: F, bytes_max: u64) -> DurableDir<F> {
-        DurableDir { files, bytes_max, writing: Mutex::new(()), torn: AtomicBool::new(true) }
+        DurableDir { files, bytes_max, writing: Mutex::new(()), torn: AtomicBool::new(true), lock: OnceLock::new() }
     }
 
     /// The directory below.
     pub fn files(&self) -> &F {
         &self.files
+    }
+
+    /// Keeps the instance lock for as long as this disk is used; `Err`: why there is none. Only the first call counts.
+    pub fn hold(&self, lock: Result<InstanceLock, String>) {
+        let _ = self.lock.set(lock);
+    }
+
+    /// Why nothing that leads away from service may rest on this disk: it is not sound, or another agent may write to it.
+    /// The way back goes on: two agents that bring the same node home do each other no harm, and nobody else would.
+    ///
+    /// A lock file that was removed or replaced is not taken again. Whoever did that may have let another agent in, and
+    /// only a restart reads what that one has written.
+    pub fn doubt(&self) -> Option<String> {
+        match self.lock.get() {
+            Some(Err(why)) => return self.files.doubt().or_else(|| Some(why.clone())),
+            Some(Ok(lock)) if !lock.still_ours() => {
+                let path = lock.path().display();
+                let next = "another agent may run on the same state: restart this one";
+                return Some(format!("{path} was removed or replaced while it was locked, so that {next}"));
+            }
+            Some(Ok(_)) | None => {}
+        }
+        self.files.doubt()
     }
 
     fn writing(&self) -> MutexGuard<'_, ()> {
@@ -268,6 +293,9 @@ impl<F: Files> Disk for DurableDir<F> {
 
     fn probe(&self) -> io::Result<()> {
         const NAME: &str = "probe";
+        if let Some(doubt) = self.doubt() {
+            return Err(io::Error::new(io::ErrorKind::PermissionDenied, doubt));
+        }
         // Both roads that later writes take: rename and link.
         self.remove(NAME)?;
         if !self.create(NAME, b"probe 1\n")? {
@@ -282,18 +310,10 @@ impl<F: Files> Disk for DurableDir<F> {
 }
 
 impl LinuxDisk {
-    /// The state directory of one agent, created 0700 where it is missing. Refused when others may write to it, since
-    /// they could forge the state.
-    pub fn open(path: &Path) -> io::Result<LinuxDisk> {
-        create_dir_durably(path, 0o700)?;
-        let files = LinuxFiles::open(path)?;
-        let mode = std::fs::metadata(path)?.mode();
-        if mode & 0o022 != 0 {
-            let why =
-                format!("{} may be written to by others (mode {:04o}); chmod 0700 it", path.display(), mode & 0o7777);
-            return Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
-        }
-        Ok(DurableDir::over(files, STATE_BYTES_MAX))
+    /// The state directory of one agent, created 0700 where it is missing. Never a reason not to start: see
+    /// [`DurableDir::doubt`].
+    pub fn open(path: &Path) -> LinuxDisk {
+        DurableDir::over(LinuxFiles::own(path), STATE_BYTES_MAX)
     }
 
     /// A directory that several agents of one host share, created with this mode where it is missing.
@@ -312,7 +332,8 @@ impl LinuxDisk {
         let mut said = Vec::new();
         let path = self.files.path("");
         let path = path.display();
-        if let Ok(stat) = rustix::fs::fstatfs(self.files.dir()) {
+        let Ok(dir) = self.files.dir() else { return said };
+        if let Ok(stat) = rustix::fs::fstatfs(dir) {
             let kind = u64::try_from(stat.f_type).unwrap_or_default();
             if kind == TMPFS_MAGIC || kind == RAMFS_MAGIC {
                 said.push(format!(
@@ -320,13 +341,10 @@ impl LinuxDisk {
                 ));
             }
         }
-        if let Ok(stat) = rustix::fs::fstat(self.files.dir()) {
-            if stat.st_mode & 0o005 != 0 {
-                said.push(format!("{path} may be read by everybody; 0700 or 0750 is enough"));
-            }
-            if stat.st_uid != rustix::process::geteuid().as_raw() {
-                said.push(format!("{path} belongs to user {}, not to the user of this process", stat.st_uid));
-            }
+        if let Ok(stat) = rustix::fs::fstat(dir)
+            && stat.st_mode & 0o005 != 0
+        {
+            said.push(format!("{path} may be read by everybody; 0700 or 0750 is enough"));
         }
         said
     }

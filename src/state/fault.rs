@@ -1,5 +1,5 @@
-//! The directory in memory, with failures on demand: an error at the k-th operation or from now on, short writes, and
-//! power cuts that keep or lose what was not synced. For tests, and kept honest by running the same body on the real disk.
+//! The directory in memory, with failures on demand: an error at the k-th operation or from now on, short writes,
+//! operations that hang, and power cuts that keep or lose what was not synced. For tests, and kept honest by running the same body on the real disk.
 
 use super::disk::{DurableDir, STATE_BYTES_MAX};
 use super::files::Files;
@@ -7,7 +7,7 @@ use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 /// [`super::disk::Disk`] over [`FaultFiles`].
 pub type FaultDisk = DurableDir<FaultFiles>;
@@ -74,7 +74,17 @@ struct Memory {
 
 /// A directory in memory. Clones are the same directory.
 #[derive(Clone, Debug, Default)]
-pub struct FaultFiles(Arc<Mutex<Memory>>);
+pub struct FaultFiles {
+    memory: Arc<Mutex<Memory>>,
+    gate: Arc<Gate>,
+}
+
+/// While it is shut every operation waits in front of it, as on a network file system whose server is gone.
+#[derive(Debug, Default)]
+struct Gate {
+    shut: Mutex<bool>,
+    opened: Condvar,
+}
 
 /// An open file in memory.
 #[derive(Debug)]
@@ -102,6 +112,12 @@ impl FaultFiles {
     /// Trouble from now on, or no longer.
     pub fn trouble_always(&self, trouble: Option<Trouble>) {
         self.memory().always = trouble;
+    }
+
+    /// Every operation hangs from now on, or goes on where it was. Those that wait are not told apart.
+    pub fn hang(&self, shut: bool) {
+        *self.gate.shut.lock().unwrap_or_else(PoisonError::into_inner) = shut;
+        self.gate.opened.notify_all();
     }
 
     /// Puts bytes there, synced, behind everybody's back.
@@ -142,7 +158,14 @@ impl FaultFiles {
     }
 
     fn memory(&self) -> MutexGuard<'_, Memory> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// As `memory`, for operations: waits while they hang.
+    fn operate(&self) -> MutexGuard<'_, Memory> {
+        let shut = self.gate.shut.lock().unwrap_or_else(PoisonError::into_inner);
+        drop(self.gate.opened.wait_while(shut, |shut| *shut));
+        self.memory()
     }
 }
 
@@ -186,7 +209,7 @@ impl Files for FaultFiles {
     type Handle = FaultHandle;
 
     fn create_new(&self, name: &str) -> io::Result<FaultHandle> {
-        let mut m = self.memory();
+        let mut m = self.operate();
         m.begin_whole(Need::Space)?;
         if m.names.contains_key(name) {
             return Err(Errno::EXIST.into());
@@ -198,16 +221,16 @@ impl Files for FaultFiles {
     }
 
     fn open_append(&self, name: &str) -> io::Result<(FaultHandle, u64)> {
-        let found = self.memory().names.get(name).copied();
+        let found = self.operate().names.get(name).copied();
         let Some(id) = found else { return self.create_new(name).map(|h| (h, 0)) };
-        let mut m = self.memory();
+        let mut m = self.operate();
         m.begin_whole(Need::Writing)?;
         let length = m.inodes.get(&id).map_or(0, |i| i.live.len());
         Ok((FaultHandle(id), u64::try_from(length).unwrap_or(u64::MAX)))
     }
 
     fn write(&self, handle: &mut FaultHandle, bytes: &[u8]) -> io::Result<usize> {
-        let mut m = self.memory();
+        let mut m = self.operate();
         let trouble = m.begin(Need::Space)?;
         let half = bytes.len().div_ceil(2);
         let taken = if trouble.is_some() { half } else { bytes.len() };
@@ -218,7 +241,7 @@ impl Files for FaultFiles {
     }
 
     fn sync(&self, handle: &FaultHandle) -> io::Result<()> {
-        let mut m = self.memory();
+        let mut m = self.operate();
         m.begin_whole(Need::Space)?;
         if let Some(inode) = m.inodes.get_mut(&handle.0) {
             inode.synced.clone_from(&inode.live);
@@ -227,7 +250,7 @@ impl Files for FaultFiles {
     }
 
     fn read(&self, name: &str, max_bytes: u64) -> io::Result<Option<Vec<u8>>> {
-        let mut m = self.memory();
+        let mut m = self.operate();
         m.begin_whole(Need::Reading)?;
         let most = usize::try_from(max_bytes.saturating_add(1)).unwrap_or(usize::MAX);
         let inode = m.names.get(name).and_then(|id| m.inodes.get(id));
@@ -235,7 +258,7 @@ impl Files for FaultFiles {
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
-        let mut m = self.memory();
+        let mut m = self.operate();
         m.begin_whole(Need::Writing)?;
         let id = m.names.remove(from).ok_or(Errno::NOENT)?;
         m.names.insert(to.to_owned(), id);
@@ -243,7 +266,7 @@ impl Files for FaultFiles {
     }
 
     fn link(&self, from: &str, to: &str) -> io::Result<()> {
-        let mut m = self.memory();
+        let mut m = self.operate();
         m.begin_whole(Need::Writing)?;
         let id = m.names.get(from).copied().ok_or(Errno::NOENT)?;
         if m.names.contains_key(to) {
@@ -254,27 +277,27 @@ impl Files for FaultFiles {
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {
-        let mut m = self.memory();
+        let mut m = self.operate();
         m.begin_whole(Need::Writing)?;
         m.names.remove(name);
         Ok(())
     }
 
     fn sync_dir(&self) -> io::Result<()> {
-        let mut m = self.memory();
+        let mut m = self.operate();
         m.begin_whole(Need::Writing)?;
         m.synced_names = m.names.clone();
         Ok(())
     }
 
     fn list(&self) -> io::Result<Vec<String>> {
-        let mut m = self.memory();
+        let mut m = self.operate();
         m.begin_whole(Need::Reading)?;
         Ok(m.names.keys().cloned().collect())
     }
 
     fn free_bytes(&self) -> io::Result<u64> {
-        let mut m = self.memory();
+        let mut m = self.operate();
         m.begin_whole(Need::Reading)?;
         Ok(if m.always == Some(Trouble::Full) { 0 } else { 1 << 30 })
     }

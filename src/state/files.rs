@@ -5,7 +5,8 @@ use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use rustix::io::Errno;
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// One directory. Names are single components. Nothing here is durable by itself.
@@ -36,36 +37,86 @@ pub trait Files: Send + Sync + 'static {
     fn free_bytes(&self) -> io::Result<u64>;
     /// The path of a name, for people.
     fn path(&self, name: &str) -> PathBuf;
+    /// Why nothing that leads away from service may rest on this directory, for people; `None` = it is sound.
+    fn doubt(&self) -> Option<String> {
+        None
+    }
 }
 
 /// A real directory, held open: what happens to its path later changes nothing here.
 #[derive(Debug)]
 pub struct LinuxFiles {
-    dir: OwnedFd,
+    dir: Result<OwnedFd, Gone>,
     path: PathBuf,
+    /// While others may write to the directory, only files that are this user's own (or root's) are read.
+    own: bool,
+}
+
+/// A directory that could not be opened.
+#[derive(Debug)]
+struct Gone {
+    kind: io::ErrorKind,
+    why: String,
+    /// There is no such directory, which is something else than one that cannot be read.
+    missing: bool,
 }
 
 impl LinuxFiles {
     /// Opens a directory that exists.
     pub fn open(path: &Path) -> io::Result<LinuxFiles> {
         let dir = rustix::fs::open(path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
-        Ok(LinuxFiles { dir, path: path.to_owned() })
+        Ok(LinuxFiles { dir: Ok(dir), path: path.to_owned(), own: false })
+    }
+
+    /// The directory of one agent, created 0700 where it is missing. Whatever is wrong with it every later operation says:
+    /// an agent that cannot have it must still look whether its node has to come back.
+    pub fn own(path: &Path) -> LinuxFiles {
+        let opened = create_dir_durably(path, 0o700).and_then(|()| LinuxFiles::open(path));
+        let dir = match opened {
+            Ok(files) => files.dir,
+            Err(e) => {
+                let missing = std::fs::symlink_metadata(path).is_err_and(|e| e.kind() == io::ErrorKind::NotFound);
+                let why = format!("{} cannot be used ({e}): repair it, and restart the agent", path.display());
+                Err(Gone { kind: e.kind(), why, missing })
+            }
+        };
+        LinuxFiles { dir, path: path.to_owned(), own: true }
     }
 
     /// The open directory, for `fstat` and its like.
-    pub(super) fn dir(&self) -> impl AsFd {
-        &self.dir
+    pub(super) fn dir(&self) -> io::Result<BorrowedFd<'_>> {
+        match &self.dir {
+            Ok(dir) => Ok(dir.as_fd()),
+            Err(gone) => Err(io::Error::new(gone.kind, gone.why.clone())),
+        }
+    }
+
+    fn missing(&self) -> bool {
+        self.dir.as_ref().is_err_and(|gone| gone.missing)
     }
 
     /// Opens a regular file and nothing else: neither a link nor a pipe that would block.
     fn open_at(&self, name: &str, flags: OFlags, mode: Mode) -> io::Result<File> {
         let flags = flags | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
-        let file = File::from(rustix::fs::openat(&self.dir, name, flags, mode)?);
+        let file = File::from(rustix::fs::openat(self.dir()?, name, flags, mode)?);
         if file.metadata()?.is_file() {
             return Ok(file);
         }
         Err(io::Error::new(io::ErrorKind::InvalidData, format!("{} is not a regular file", self.path(name).display())))
     }
+
+    /// Whoever may write to the directory can put a file there, but not one that belongs to somebody else.
+    fn forged(&self, file: &File) -> io::Result<bool> {
+        if !self.own || self.doubt().is_none() {
+            return Ok(false);
+        }
+        let meta = file.metadata()?;
+        Ok(!trusted(meta.uid()) || meta.mode() & 0o022 != 0)
+    }
+}
+
+fn trusted(uid: u32) -> bool {
+    uid == 0 || uid == rustix::process::geteuid().as_raw()
 }
 
 impl Files for LinuxFiles {
@@ -93,35 +144,46 @@ impl Files for LinuxFiles {
         let file = match self.open_at(name, OFlags::RDONLY, Mode::empty()) {
             Ok(file) => file,
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(_) if self.missing() => return Ok(None),
             Err(e) => return Err(e),
         };
+        if self.forged(&file)? {
+            let why = format!(
+                "{} is not this agent's own, in a directory that others may write to",
+                self.path(name).display()
+            );
+            return Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
+        }
         let mut bytes = Vec::new();
         file.take(max_bytes.saturating_add(1)).read_to_end(&mut bytes)?;
         Ok(Some(bytes))
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
-        Ok(rustix::fs::renameat(&self.dir, from, &self.dir, to)?)
+        Ok(rustix::fs::renameat(self.dir()?, from, self.dir()?, to)?)
     }
 
     fn link(&self, from: &str, to: &str) -> io::Result<()> {
-        Ok(rustix::fs::linkat(&self.dir, from, &self.dir, to, AtFlags::empty())?)
+        Ok(rustix::fs::linkat(self.dir()?, from, self.dir()?, to, AtFlags::empty())?)
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {
-        match rustix::fs::unlinkat(&self.dir, name, AtFlags::empty()) {
+        match rustix::fs::unlinkat(self.dir()?, name, AtFlags::empty()) {
             Ok(()) | Err(Errno::NOENT) => Ok(()),
             Err(e) => Err(e.into()),
         }
     }
 
     fn sync_dir(&self) -> io::Result<()> {
-        Ok(rustix::fs::fsync(&self.dir)?)
+        Ok(rustix::fs::fsync(self.dir()?)?)
     }
 
     fn list(&self) -> io::Result<Vec<String>> {
         let mut names = Vec::new();
-        for entry in rustix::fs::Dir::read_from(&self.dir)? {
+        if self.missing() {
+            return Ok(names);
+        }
+        for entry in rustix::fs::Dir::read_from(self.dir()?)? {
             let name = entry?.file_name().to_string_lossy().into_owned();
             if name != "." && name != ".." {
                 names.push(name);
@@ -132,12 +194,31 @@ impl Files for LinuxFiles {
     }
 
     fn free_bytes(&self) -> io::Result<u64> {
-        let stat = rustix::fs::fstatvfs(&self.dir)?;
+        let stat = rustix::fs::fstatvfs(self.dir()?)?;
         Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
     }
 
     fn path(&self, name: &str) -> PathBuf {
         self.path.join(name)
+    }
+
+    fn doubt(&self) -> Option<String> {
+        if !self.own {
+            return None;
+        }
+        let path = self.path.display();
+        let stat = match self.dir().and_then(|dir| Ok(rustix::fs::fstat(dir)?)) {
+            Ok(stat) => stat,
+            Err(e) => return Some(e.to_string()),
+        };
+        // They could forge the state.
+        if stat.st_mode & 0o022 != 0 {
+            let mode = stat.st_mode & 0o7777;
+            return Some(format!("{path} may be written to by others (mode {mode:04o}): chmod 0700 it"));
+        }
+        let uid = stat.st_uid;
+        (!trusted(uid))
+            .then(|| format!("{path} belongs to user {uid}, who may write to it: chown it to the agent's user"))
     }
 }
 

@@ -1,17 +1,22 @@
 //! Durable before visible, by type: nothing runs but a [`Ready`] effect, and there are two ways to make one.
 
 use super::disk::Disk;
-use super::snapshot::{Loaded, SaveError, SnapshotFile};
-use crate::core::cycle::{Durable, SCHEMA, Seen};
+use super::snapshot::{Loaded, SaveError, SnapshotFile, encode};
+use super::writer::Writer;
+use crate::core::cycle::{Cycle, Durable, SCHEMA, Seen};
 use crate::core::decide::{Step, settle_commit};
 use crate::core::effect::Effect;
 use crate::core::ids::InstanceId;
 use crate::core::invariant;
+use crate::core::plan::Plan;
 use crate::core::time::Now;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// The state file.
 pub const STATE_NAME: &str = "state.json";
+/// No cycle starts with a larger state, in bytes: what it comes to know on its way must find room too.
+pub const START_BYTES_MAX: usize = 32 * 1024;
 
 /// An effect that may run now. The field is private: only the two constructors build one.
 #[must_use]
@@ -64,23 +69,23 @@ pub enum Commit {
 
 /// The stored state, the present one, and the file between them.
 pub struct Journal<D> {
-    file: Arc<SnapshotFile<D>>,
+    writer: Writer<D>,
+    /// Of the last state that was given to the writer, whatever came of it.
     generation: u64,
+    /// What is on the disk; `None` = not known, or nothing.
     stored: Option<Durable>,
     now: Durable,
-    /// Unreadable bytes could not be set aside: they are evidence, and nothing is written over them.
-    blocked: bool,
 }
 
 impl<D: Disk> Journal<D> {
     /// Reads the state file. Blocks; called once, at start. Whatever cannot be resumed is set aside, bytes and all.
     pub fn open(disk: &Arc<D>, instance: &InstanceId) -> (Journal<D>, Found) {
-        let file = Arc::new(SnapshotFile::new(disk.clone(), STATE_NAME, SCHEMA));
+        let snapshot = || SnapshotFile::new(disk.clone(), STATE_NAME, SCHEMA);
+        let file = snapshot();
         let fresh = Durable::new(instance.clone());
         let blocked = std::cell::Cell::new(false);
         let journal = |generation, stored: Option<Durable>| Journal {
-            blocked: blocked.get(),
-            file: file.clone(),
+            writer: Writer::new(snapshot(), blocked.get()),
             generation,
             now: stored.clone().unwrap_or_else(|| fresh.clone()),
             stored,
@@ -117,6 +122,33 @@ impl<D: Disk> Journal<D> {
         }
     }
 
+    /// A save that takes longer than this counts as refused.
+    #[must_use]
+    pub fn patient(mut self, patience: Duration) -> Journal<D> {
+        self.writer = self.writer.patient(patience);
+        self
+    }
+
+    /// Is there room for a cycle with this plan? The whole state goes into one small file.
+    ///
+    /// # Errors
+    /// There is not, in words.
+    pub fn has_room_for(&self, plan: &Arc<Plan>, now: &Now) -> Result<(), String> {
+        let begun = Durable { cycle: Some(Cycle::start(plan.clone(), now)), ..self.now.clone() };
+        let bytes = encode(SCHEMA, self.generation, &begun).map_or(usize::MAX, |bytes| bytes.len());
+        if bytes <= START_BYTES_MAX {
+            return Ok(());
+        }
+        let pages = match self.now.pages.len() {
+            0 => String::new(),
+            n => format!(" ({n} pages that nobody has accepted are in it too)"),
+        };
+        Err(format!(
+            "the state with this job would be larger than {START_BYTES_MAX} bytes, which is as much as a cycle may start \
+             with{pages}; put the command into a script"
+        ))
+    }
+
     /// The present state.
     pub fn now(&self) -> &Durable {
         &self.now
@@ -149,7 +181,10 @@ impl<D: Disk> Journal<D> {
                 self.stored = Some(self.now.clone());
                 Commit::Stored
             }
-            Err(e) => Commit::Refused(e),
+            Err(e) => {
+                self.refused(&e);
+                Commit::Refused(e)
+            }
         };
         (step.seen, commit)
     }
@@ -160,28 +195,61 @@ impl<D: Disk> Journal<D> {
             return Ok(());
         }
         let now = self.now.clone();
-        self.save(&now).await?;
-        self.stored = Some(now);
-        Ok(())
+        let saved = self.save(&now).await;
+        match &saved {
+            Ok(()) => self.stored = Some(now),
+            Err(e) => self.refused(e),
+        }
+        saved
+    }
+
+    /// A refused write may have reached the disk, or (one that was given up) may still: what is there is not known until a
+    /// later one is acknowledged, and until then nothing counts as committed.
+    fn refused(&mut self, e: &SaveError) {
+        if matches!(e, SaveError::Disk(_)) {
+            self.stored = None;
+        }
     }
 
     async fn save(&mut self, next: &Durable) -> Result<(), SaveError> {
-        if self.blocked {
-            // The disk may be back.
-            self.file.set_aside("unreadable").map_err(SaveError::Disk)?;
-            self.blocked = false;
-        }
         invariant::durable(next).map_err(|broken| SaveError::Unwritable(broken.to_string()))?;
-        let (file, body) = (self.file.clone(), next.clone());
-        let generation = self.generation.saturating_add(1);
-        let saved = tokio::task::spawn_blocking(move || file.save(generation, &body)).await;
-        match saved {
-            Ok(result) => {
-                // A refused write may still have reached the disk: never use its number for other content.
-                self.generation = generation;
-                result
-            }
-            Err(panic) => Err(SaveError::Disk(std::io::Error::other(panic.to_string()))),
-        }
+        // Taken before the write is tried: its number is never used for other content.
+        self.generation = self.generation.saturating_add(1);
+        self.writer.save(self.generation, next.clone()).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::core::time::BootId;
+    use crate::state::fault::{FaultDisk, FaultFiles, Trouble};
+
+    /// The disk has what was refused last, and memory is back at what was stored before: the two only look alike.
+    #[tokio::test]
+    async fn after_a_refusal_nothing_counts_as_committed_until_a_later_save_is_acknowledged() {
+        let files = FaultFiles::default();
+        let now = Now { wall_ms: 1, boot: BootId("b".into()), since_boot_ms: 1 };
+        let (mut journal, _) = Journal::open(&Arc::new(FaultDisk::new(&files)), &InstanceId("i-1".into()));
+        journal.retry().await.unwrap();
+        let first = journal.now().clone();
+        let step =
+            |reboots_ms: Vec<u64>| Step { durable: Durable { reboots_ms, ..first.clone() }, seen: Seen::default() };
+        let before = files.operations();
+        let _ = journal.advance(&Seen::default(), step(vec![1]), &now).await;
+        let save = files.operations() - before;
+        let _ = journal.advance(&Seen::default(), step(vec![]), &now).await;
+        assert!(journal.committed().is_some());
+        // The directory is not synced, and the new name is there all the same.
+        files.trouble_at(files.operations() + save - 1, Trouble::Broken);
+        let (_, refused) = journal.advance(&Seen::default(), step(vec![2]), &now).await;
+        assert!(matches!(refused, Commit::Refused(_)), "{refused:?}");
+        files.trouble_always(Some(Trouble::Full));
+        let _ = journal.advance(&Seen::default(), step(vec![]), &now).await;
+        assert_eq!(*journal.now(), first);
+        assert!(journal.committed().is_none(), "the disk says something else");
+        files.trouble_always(None);
+        journal.retry().await.unwrap();
+        assert!(journal.committed().is_some());
     }
 }

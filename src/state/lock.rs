@@ -66,6 +66,11 @@ impl InstanceLock {
         Err(LockError::Replaced { path })
     }
 
+    /// What is locked: the lock file, or the directory where none can be had.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// The path still names the file that is locked.
     pub fn still_ours(&self) -> bool {
         match (self.file.metadata(), std::fs::symlink_metadata(&self.path)) {

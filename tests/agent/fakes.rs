@@ -113,6 +113,8 @@ pub struct Shown {
 pub struct Fake {
     pub clock: ManualClock,
     pub files: FaultFiles,
+    /// A save that takes longer (real) counts as refused; `None`: as in the product.
+    patience: Option<Duration>,
     inner: Arc<Mutex<Inner>>,
     activity: Arc<AtomicU64>,
 }
@@ -151,6 +153,7 @@ impl Fake {
         Fake {
             clock: ManualClock::new(start),
             files: FaultFiles::default(),
+            patience: None,
             inner: Arc::new(Mutex::new(Inner {
                 own: [Place::Healthy; 2],
                 record: Some(record),
@@ -168,6 +171,11 @@ impl Fake {
             })),
             activity: Arc::default(),
         }
+    }
+
+    /// One whose agents give up a save after so long.
+    pub fn patient(patience: Duration) -> Fake {
+        Fake { patience: Some(patience), ..Fake::new() }
     }
 
     /// From now on the group with this index says this; `None`: what is so.
@@ -541,6 +549,10 @@ impl Running {
         let disk = Arc::new(FaultDisk::new(&fake.files));
         let instance = InstanceId(ME.into());
         let (journal, found) = Journal::open(&disk, &instance);
+        let journal = match fake.patience {
+            Some(patience) => journal.patient(patience),
+            None => journal,
+        };
         let view =
             NodeView { durable: journal.now().clone(), seen: backstop::core::cycle::Seen::default(), unstored: None };
         let parts = Parts {
@@ -608,6 +620,16 @@ impl Running {
         }
         let node = self.shared.node.borrow().clone();
         panic!("not within {steps} s: {what}; {:?} {:?}", node.durable.cycle, node.seen);
+    }
+
+    /// As `until`, where something hangs and the world does not come to rest: time moves on by itself.
+    pub async fn comes(&self, what: &str, done: impl Fn(&Running) -> bool) {
+        let came = backstop::rehearse::pace::until(crate::scene::BOUND, || {
+            self.fake.clock.advance(STEP_MS / 10);
+            done(self)
+        });
+        let node = || self.shared.node.borrow().clone();
+        assert!(came.await, "it never comes: {what}; {:?}", node().durable.cycle);
     }
 
     /// Moves time by so many steps.

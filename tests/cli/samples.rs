@@ -98,6 +98,7 @@ pub(crate) fn status() -> Status {
         sees: vec![source("load balancer"), source("cluster"), source("fleet record"), source("members")],
         warnings: vec!["outside_watch is not set".to_owned()],
         next: Some("backstop explain es-client-2".to_owned()),
+        starting: None,
     }
 }
 

@@ -8,9 +8,13 @@ use backstop::state::lock::{InstanceLock, LockError};
 use backstop::state::snapshot::{Loaded, SaveError, SnapshotFile, encode};
 use std::io::ErrorKind;
 use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 const NAME: &str = "state.json";
+/// For what takes no time on a machine that is not busy.
+const PATIENCE: Duration = Duration::from_mins(1);
 
 fn conforms<D: Disk>(disk: &D) {
     assert_eq!(disk.read(NAME).unwrap(), None);
@@ -19,7 +23,8 @@ fn conforms<D: Disk>(disk: &D) {
     disk.replace_keeping(NAME, b"three", "state.json.prev").unwrap();
     assert_eq!(disk.read(NAME).unwrap().unwrap(), b"three");
     assert_eq!(disk.read("state.json.prev").unwrap().unwrap(), b"two");
-    assert_eq!(disk.list().unwrap(), [NAME, "state.json.prev"], "no temp file is left");
+    let names: Vec<String> = disk.list().unwrap().into_iter().filter(|n| n != "lock").collect();
+    assert_eq!(names, [NAME, "state.json.prev"], "no temp file is left");
 
     assert!(disk.create("once", b"first").unwrap());
     assert!(!disk.create("once", b"second").unwrap());
@@ -71,7 +76,10 @@ fn conforms<D: Disk>(disk: &D) {
 #[test]
 fn a_real_directory_does_what_a_disk_promises() {
     let temp = tempfile::tempdir().unwrap();
-    conforms(&LinuxDisk::open(&temp.path().join("a/b")).unwrap());
+    let dir = temp.path().join("a/b");
+    let disk = LinuxDisk::open(&dir);
+    disk.hold(Ok(InstanceLock::acquire(&dir).unwrap()));
+    conforms(&disk);
 }
 
 #[test]
@@ -244,40 +252,87 @@ fn audit_lines_that_the_disk_does_not_take_are_counted_and_hide_no_other() {
     let files = FaultFiles::default();
     let audit = Audit::new(Arc::new(FaultDisk::new(&files)));
     audit.record(&"one");
+    assert!(audit.flush(PATIENCE));
     files.trouble_at(files.operations() + 1, Trouble::PowerCut);
     audit.record(&"torn");
+    assert!(audit.flush(PATIENCE));
     files.power_on(Survival::Everything);
     audit.record(&"two");
     audit.record(&"x".repeat(100_000));
+    assert!(audit.flush(PATIENCE));
     assert_eq!(audit.lost(), 1);
     let entries = audit.entries();
     assert_eq!((&entries[0], &entries[1]), (&"one".into(), &"two".into()), "{entries:?}");
     assert_eq!(entries[2]["bytes"], 100_002);
 }
 
+/// Bytes that root or another user could have put there.
+fn give_away(path: &Path) -> bool {
+    std::os::unix::fs::chown(path, Some(65_534), None).is_ok()
+}
+
 #[test]
-fn a_directory_that_others_may_write_to_is_refused() {
+fn a_directory_that_others_may_write_to_starts_nothing_and_only_own_files_in_it_are_believed() {
     let temp = tempfile::tempdir().unwrap();
     let mode = |mode| std::fs::set_permissions(temp.path(), std::fs::Permissions::from_mode(mode)).unwrap();
-    mode(0o777);
-    assert_eq!(LinuxDisk::open(temp.path()).unwrap_err().kind(), ErrorKind::PermissionDenied);
+    let disk = LinuxDisk::open(temp.path());
+    disk.hold(Ok(InstanceLock::acquire(temp.path()).unwrap()));
+    disk.replace(NAME, b"own").unwrap();
+    for open_to_others in [0o777, 0o770] {
+        mode(open_to_others);
+        let doubt = disk.doubt().expect("others may write");
+        assert!(doubt.contains("written to by others") && doubt.contains("chmod"), "{doubt}");
+        assert!(disk.probe().unwrap_err().to_string().contains("written to by others"));
+        assert_eq!(disk.read(NAME).unwrap().as_deref(), Some(&b"own"[..]), "the way back reads its own state");
+    }
+    std::fs::set_permissions(temp.path().join(NAME), std::fs::Permissions::from_mode(0o620)).unwrap();
+    assert!(disk.read(NAME).unwrap_err().to_string().contains("not this agent's own"));
+    std::fs::set_permissions(temp.path().join(NAME), std::fs::Permissions::from_mode(0o600)).unwrap();
+    if give_away(&temp.path().join(NAME)) {
+        assert!(disk.read(NAME).unwrap_err().to_string().contains("not this agent's own"));
+    }
     mode(0o755);
-    assert!(LinuxDisk::open(temp.path()).unwrap().warnings().iter().any(|w| w.contains("everybody")));
+    assert_eq!(disk.doubt(), None);
+    disk.probe().unwrap();
+    assert!(disk.warnings().iter().any(|w| w.contains("everybody")));
     mode(0o700);
-    assert!(!LinuxDisk::open(temp.path()).unwrap().warnings().iter().any(|w| w.contains("everybody")));
+    assert!(!disk.warnings().iter().any(|w| w.contains("everybody")));
+    if give_away(temp.path()) {
+        assert!(disk.doubt().expect("its owner may write").contains("belongs to user 65534"));
+    }
+}
+
+#[test]
+fn a_state_directory_that_cannot_be_had_is_told_by_every_operation_and_never_fresh_where_it_is_something_else() {
+    let temp = tempfile::tempdir().unwrap();
+    let file = temp.path().join("file");
+    std::fs::File::create(&file).unwrap();
+    for path in [file.clone(), file.join("below")] {
+        let disk = Arc::new(LinuxDisk::open(&path));
+        assert!(disk.doubt().expect("it cannot be used").contains("restart"), "{:?}", disk.doubt());
+        assert!(disk.probe().is_err() && disk.replace(NAME, b"x").is_err() && disk.list().is_err());
+        assert!(matches!(SnapshotFile::new(disk, NAME, 1).load::<String>(), Loaded::Unreadable { .. }));
+    }
+    let disk = Arc::new(LinuxDisk::open(Path::new("/proc/backstop/state")));
+    assert!(disk.doubt().is_some() && disk.replace(NAME, b"x").is_err());
+    assert_eq!(
+        SnapshotFile::new(disk, NAME, 1).load::<String>(),
+        Loaded::Missing,
+        "where there is no directory there never was a state; the fleet record says whether that can be"
+    );
 }
 
 #[test]
 fn a_state_directory_in_memory_is_warned_about() {
     let Ok(temp) = tempfile::tempdir_in("/dev/shm") else { return };
-    let warnings = LinuxDisk::open(temp.path()).unwrap().warnings();
+    let warnings = LinuxDisk::open(temp.path()).warnings();
     assert!(warnings.iter().any(|w| w.contains("does not survive a reboot")), "{warnings:?}");
 }
 
 #[test]
 fn a_state_file_that_is_a_link_or_a_pipe_is_not_followed_and_does_not_block() {
     let temp = tempfile::tempdir().unwrap();
-    let disk = LinuxDisk::open(temp.path()).unwrap();
+    let disk = LinuxDisk::open(temp.path());
     std::os::unix::fs::symlink("/etc/hostname", temp.path().join(NAME)).unwrap();
     assert!(disk.read(NAME).is_err());
     rustix::fs::mknodat(

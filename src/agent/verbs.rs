@@ -1,0 +1,254 @@
+//! What people ask of the loop: begin a cycle, put this node back, keep it out.
+
+use super::executor::execute;
+use super::facts::{self, Asked};
+use super::shared::{Parts, World};
+use super::supervisor::caught;
+use super::turn::Agent;
+use crate::clock::Clock;
+use crate::control::protocol::RunReply;
+use crate::core::cycle::{Doubt, Stage, StageName};
+use crate::core::effect::Want;
+use crate::core::error::Fault;
+use crate::core::event::Event;
+use crate::core::exit::Exit;
+use crate::core::guard::{self, Verdicts};
+use crate::core::page::{PageKind, Severity};
+use crate::core::plan::{Kind, Plan};
+use crate::core::record::{Hold, Record};
+use crate::core::target::Own;
+use crate::core::want::want;
+use serde_json::json;
+use std::sync::Arc;
+
+/// Steps that a hold on the way back may take before its caller is told that it did not come about.
+const HOLD_TRIES: u32 = 20;
+
+impl<W: World> Agent<W> {
+    pub(super) async fn begin(&mut self, kind: Kind, asked: Asked) -> RunReply {
+        let parts = self.shared.parts();
+        let names = |cycle: String| (cycle, parts.config.node.name.to_string(), parts.config.fleet.to_string());
+        if let Some(c) = &self.journal.now().cycle {
+            let same = matches!((&c.plan.kind, &kind), (Kind::Patch(a), Kind::Patch(b)) if a.same_as(b));
+            let again = !asked.request.is_empty() && c.plan.request == asked.request;
+            if again || same {
+                let (cycle, node, fleet) = names(c.plan.id.to_string());
+                return RunReply::Attached { cycle, node, fleet };
+            }
+            if let (Some(f), true) = (&c.failure, c.plan.latches()) {
+                // Told before any other refusal.
+                let latch = c.plan.id.latch();
+                let message = format!(
+                    "{latch}: {} failed in {} (job {}): {}",
+                    c.plan.node,
+                    f.stage,
+                    c.plan.job_name(),
+                    f.message
+                );
+                return refused(Exit::Latched, message, None, Some(format!("backstop explain {}", c.plan.node)));
+            }
+            let message =
+                format!("busy with cycle {} (job {}, stage {})", c.plan.id, c.plan.job_name(), c.stage.name());
+            return refused(Exit::Busy, message, None, Some("backstop wait".to_owned()));
+        }
+        if let Some(last) = &self.journal.now().last
+            && !asked.request.is_empty()
+            && last.request == asked.request
+        {
+            // The answer was lost, and the cycle is over: its verdict is what was asked for.
+            let (cycle, node, fleet) = names(last.cycle.to_string());
+            return RunReply::Attached { cycle, node, fleet };
+        }
+        if let Some(Doubt::Lost { why, .. }) = &self.journal.now().doubt {
+            return refused(Exit::StateUnreadable, why.to_string(), None, Some("backstop explain".to_owned()));
+        }
+        let leaves = matches!(kind, Kind::Patch(_) | Kind::Hold(_));
+        if leaves && self.journal.committed().is_none() && self.journal.retry().await.is_err() {
+            return refused(Exit::Guard, "state-durable: the state directory cannot be written".to_owned(), None, None);
+        }
+        let (verdicts, record) = self.guards(&parts, &kind, &asked.overrides).await;
+        if let Some(v) = verdicts.first_refusal() {
+            let next = next_for(v.exit, &parts, record.as_ref());
+            let message = format!("{}: {}", v.guard, v.sentence);
+            self.shared.audit.record(&json!({
+                "at": crate::alerts::text::rfc3339(self.shared.clock.now().wall_ms),
+                "event": "refused", "by": asked.by, "guard": v.guard, "message": v.sentence,
+            }));
+            return refused(v.exit, message, Some(verdicts.clone()), next);
+        }
+        let plan = match self.plan(&parts, kind, asked).await {
+            Ok(plan) => Arc::new(plan),
+            Err(f) => return refused(Exit::Unreachable, f.to_string(), Some(verdicts), None),
+        };
+        if let (true, Err(why)) = (leaves, self.journal.has_room_for(&plan, &self.shared.clock.now())) {
+            return refused(Exit::Usage, why, Some(verdicts), None);
+        }
+        let id = plan.id.to_string();
+        self.event(&Event::Start(plan)).await;
+        if self.journal.now().cycle.is_none() {
+            return refused(Exit::Guard, "state-durable: the state directory cannot be written".to_owned(), None, None);
+        }
+        let (cycle, node, fleet) = names(id);
+        RunReply::Started { cycle, node, fleet }
+    }
+
+    /// The verdicts, and the record that they were read from.
+    async fn guards(
+        &mut self,
+        parts: &Arc<Parts<W>>,
+        kind: &Kind,
+        overrides: &[(Arc<str>, Arc<str>)],
+    ) -> (Verdicts, Option<Record>) {
+        if matches!(kind, Kind::Return | Kind::Recovery) {
+            return (Verdicts(Vec::new()), None); // nothing stands in the way of coming back
+        }
+        let facts = match caught(facts::gather(&self.shared, parts, None)).await {
+            Ok(facts) => facts,
+            Err(why) => {
+                self.panicked("looking at the guards", &why).await;
+                facts::unknown(&self.shared, &why)
+            }
+        };
+        let verdicts = guard::evaluate(&facts, &parts.rules(), overrides);
+        let verdicts = if matches!(kind, Kind::Hold(_)) { verdicts.for_hold() } else { verdicts };
+        (verdicts, facts.record.ok())
+    }
+
+    /// A plan, or why there is none: a panic on the way to it is a fault like any other.
+    pub(super) async fn plan(&mut self, parts: &Arc<Parts<W>>, kind: Kind, asked: Asked) -> Result<Plan, Fault> {
+        match caught(facts::plan(&self.shared, parts, kind, asked)).await {
+            Ok(planned) => planned,
+            Err(why) => {
+                self.panicked("planning a cycle", &why).await;
+                Err(Fault::transport(format!("planning a cycle: {why}")))
+            }
+        }
+    }
+
+    /// A step of the loop that ended in a panic is logged each time, and paged about once.
+    pub(super) async fn panicked(&mut self, step: &'static str, why: &str) {
+        tracing::error!(step, why, "a step of the agent's loop came to nothing");
+        if self.panicked.insert(step) {
+            let message = format!("a step of the agent came to nothing ({step}: {why}); it goes on without");
+            self.raise(PageKind::AgentFault, Severity::Warning, message.into()).await;
+        }
+    }
+
+    pub(super) async fn rejoin(
+        &mut self,
+        by: Arc<str>,
+        reason: Arc<str>,
+        skip_check: bool,
+    ) -> Result<String, (Exit, String)> {
+        if let Some(c) = &self.journal.now().cycle {
+            let (id, stage) = (c.plan.id.clone(), c.stage.name());
+            if stage == StageName::Release {
+                return Ok(format!("cycle {id} is over but for its slot; the node is back"));
+            }
+            self.event(&Event::Rejoin { by, reason, skip_check }).await;
+            return Ok(format!("cycle {id} (was in {stage}) is on its way back"));
+        }
+        let parts = self.shared.parts();
+        if parts.config.mode == crate::config::Mode::Observe {
+            let message = "mode = \"observe\": this agent never registers anything; use the aws command of the README";
+            return Err((Exit::Paused, message.to_owned()));
+        }
+        let seen = self.shared.observed.borrow().clone();
+        let fresh = !seen.faults.contains_key("load balancer");
+        let own = seen.own.clone();
+        if fresh && !own.is_empty() && own.iter().all(|o| *o == Own::InService) {
+            return Ok("this node is in service; nothing to do".to_owned());
+        }
+        match self.begin(Kind::Return, Asked { by: by.clone(), ..Asked::default() }).await {
+            RunReply::Started { cycle, .. } | RunReply::Attached { cycle, .. } => {
+                if skip_check {
+                    self.event(&Event::Rejoin { by, reason, skip_check }).await;
+                }
+                Ok(format!("on its way back, cycle {cycle}"))
+            }
+            RunReply::Refused { message, exit, .. } => Err((Exit::from_code(exit).unwrap_or(Exit::Guard), message)),
+        }
+    }
+
+    pub(super) async fn hold(&mut self, hold: Hold) -> Result<String, (Exit, String)> {
+        let Some(c) = &self.journal.now().cycle else {
+            let by = hold.order.by.clone();
+            return match self.begin(Kind::Hold(hold), Asked { by, ..Asked::default() }).await {
+                RunReply::Started { cycle, .. } | RunReply::Attached { cycle, .. } => {
+                    Ok(format!("leaving for the hold, cycle {cycle}; follow it with: backstop wait"))
+                }
+                RunReply::Refused { message, exit, .. } => Err((Exit::from_code(exit).unwrap_or(Exit::Guard), message)),
+            };
+        };
+        let stage = c.stage.name();
+        if !matches!(stage, StageName::Check | StageName::Register) {
+            let message = format!("cycle {} is in {stage}: backstop rejoin first, or wait until it is over", c.plan.id);
+            return Err((Exit::Busy, message));
+        }
+        self.event(&Event::Hold(hold)).await;
+        if !self.hold_pending() {
+            return Err((Exit::Busy, "the node is on its way into service: hold it once it is there".to_owned()));
+        }
+        // The read and the write that turn it into a hold are the next things that the state wants.
+        for _ in 0..HOLD_TRIES {
+            let now = self.shared.clock.now();
+            match want(self.journal.now(), &self.seen, &now) {
+                Want::Do(effect) if self.hold_pending() => {
+                    let Some(ready) = self.journal.ready(effect) else { break };
+                    let durable = self.journal.now().clone();
+                    let event = execute(&self.shared, ready, &durable).await;
+                    self.event(&event).await;
+                }
+                Want::Wait(at) if self.hold_pending() => {
+                    self.shared.clock.sleep_until(&at).await;
+                    self.event(&Event::Tick).await;
+                }
+                Want::Do(_) | Want::Wait(_) | Want::Idle => break,
+            }
+        }
+        if matches!(self.journal.now().cycle.as_ref().map(|c| &c.stage), Some(Stage::Held { .. })) {
+            Ok("held".to_owned())
+        } else {
+            let why =
+                "the hold did not come about (the record did not acknowledge it, or the node is registered already)";
+            Err((Exit::Unreachable, format!("{why}; the node goes on home")))
+        }
+    }
+
+    fn hold_pending(&self) -> bool {
+        self.journal.now().cycle.as_ref().is_some_and(|c| c.hold.is_some())
+    }
+}
+
+fn refused(exit: Exit, message: String, verdicts: Option<Verdicts>, next: Option<String>) -> RunReply {
+    RunReply::Refused { exit: exit.code(), message, verdicts, next }
+}
+
+/// The exact next command for a refusal; `record` is the one that refused.
+pub fn next_for<W: World>(exit: Exit, parts: &Parts<W>, record: Option<&Record>) -> Option<String> {
+    let node = &parts.config.node.name;
+    let open = || record.and_then(|r| r.open_latches().next());
+    match exit {
+        Exit::Paused if parts.problem.is_some() => Some("backstop config check".to_owned()),
+        Exit::Latched => Some(match open() {
+            Some((id, l)) => format!("backstop explain {}; then backstop latch clear {id} --reason \"...\"", l.node),
+            None => "backstop latch list".to_owned(),
+        }),
+        Exit::SlotHeld | Exit::PeersNotSettled | Exit::BelowMinimum => Some("backstop status".to_owned()),
+        Exit::Paused => Some("backstop unpause --reason \"...\"   (or: backstop rejoin)".to_owned()),
+        Exit::Done => None,
+        Exit::Internal
+        | Exit::Usage
+        | Exit::Unreachable
+        | Exit::Rate
+        | Exit::NoAgent
+        | Exit::Guard
+        | Exit::Busy
+        | Exit::FailedBack
+        | Exit::FailedOut
+        | Exit::NotRebooted
+        | Exit::EndedEarly
+        | Exit::StateUnreadable
+        | Exit::ContactLost => Some(format!("backstop explain {node}")),
+    }
+}
