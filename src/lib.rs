@@ -19,3 +19,4 @@ pub mod ports;
 pub mod rehearse;
 pub mod state;
 pub mod telemetry;
+pub mod words;

@@ -78,7 +78,10 @@ impl<W: World> Handle<W> {
     async fn change(&self, op: Op, good: String) -> Done {
         let parts = self.shared.parts();
         match parts.fleet.change(&op, &parts.rules(), nonce).await {
-            Outcome::Acked(_) => done(good),
+            Outcome::Acked(record) => {
+                self.shared.saw_record(*record);
+                done(good)
+            }
             Outcome::Refused(refusal) => {
                 let (exit, message) = crate::core::decide::refused(&refusal);
                 not(exit, message, Some("backstop status"))
@@ -304,7 +307,10 @@ impl<W: World> Backend for Handle<W> {
         let parts = self.shared.parts();
         let record = Record { nonce: nonce(), ..Record::new(parts.config.fleet.as_str().into()) };
         let outcome = match parts.fleet.create(&record).await {
-            Ok(()) => done(format!("fleet {} has a record now", parts.config.fleet)),
+            Ok(()) => {
+                self.shared.saw_record(record);
+                done(format!("fleet {} has a record now", parts.config.fleet))
+            }
             Err(CasFault::Conflict) => {
                 let message = format!("fleet {} has a record already; nothing was changed", parts.config.fleet);
                 not(Exit::Usage, message, Some("backstop status"))

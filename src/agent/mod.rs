@@ -1,9 +1,11 @@
 //! The agent: one loop that asks the core what it wants, does it, and tells the core what came of it.
 //!
 //! `turn` is the loop, `executor` does effects, `facts` reads what guards look at and writes plans, `observe` keeps
-//! looking, `own` puts right what this node may, `handle` answers the control socket, `status` puts what is known into words, `supervisor` owns every task.
+//! looking, `own` puts right what this node may, `handle` answers the control socket, `status` and `explain` put what is
+//! known into words, `supervisor` owns every task.
 
 pub mod executor;
+mod explain;
 pub mod facts;
 pub mod handle;
 pub mod observe;

@@ -67,6 +67,7 @@ async fn send<W: World>(shared: &Shared<W>, parts: &Parts<W>, page: &Page) -> Re
         match sink.deliver(&rendered).await {
             Ok(()) => {
                 tracing::info!(page = rendered.id, key = rendered.key, sink = sink.name(), "page accepted");
+                shared.cache().page_told = Some((page.kind.label(), sink.name()));
                 shared.cache().page_faults.remove(sink.name());
                 accepted = true;
             }

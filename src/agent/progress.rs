@@ -91,7 +91,7 @@ impl Log {
             StageName::Claim => "all guards pass; slot acknowledged".to_owned(),
             StageName::Deregister | StageName::Register => targets(),
             StageName::Drain => {
-                format!("{} s delay of the groups; gone in every group", b.plan.delay_ms().div_ceil(1_000))
+                format!("delay of the groups {}; gone in every group", crate::words::span(b.plan.delay_ms()))
             }
             StageName::Patch => a.verdict.as_ref().map_or_else(|| "no verdict".to_owned(), |v| v.result.to_string()),
             StageName::Reboot => "new boot id".to_owned(),

@@ -2,12 +2,13 @@
 //! no end.
 
 use super::context::{Ctx, Interrupts};
-use super::text::{span, time, with_tail};
+use super::text::with_tail;
 use crate::clock::Clock;
 use crate::control::client::ClientError;
 use crate::control::protocol::{Progress, ProgressStep, Status};
 use crate::core::cycle::{Ended, StageName};
 use crate::core::time::Now;
+use crate::words::{span, time};
 use std::collections::BTreeSet;
 
 /// So long the agent may be away before contact counts as lost, in ms.
@@ -183,6 +184,9 @@ impl Following<'_> {
     /// The agent has no steps of it: it may still know it, or how it ended.
     async fn unknown(&mut self, ctx: &mut Ctx<'_>) -> Option<Follow> {
         let Ok(status) = ctx.client.status().await else { return None };
+        if status.starting.is_some() {
+            return None; // it has not read its state yet
+        }
         if status.cycle.is_some_and(|c| c.cycle == self.cycle) {
             self.after = 0;
             return None;

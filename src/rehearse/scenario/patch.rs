@@ -31,6 +31,10 @@ pub(crate) const EXOTIC: [Shape; 13] = [
 const CHECK_MS: u64 = 900_000;
 /// Longest wait (real) of all that is awaited here.
 const BOUND: Duration = Duration::from_secs(200);
+/// What a run said while it went on, in its machine's directory ...
+pub(crate) const RUN_LOG: &str = "run.log";
+/// ... and at its end.
+pub(crate) const RUN_JSON: &str = "run.json";
 /// Name of the job.
 const JOB: &str = "patch";
 
@@ -106,12 +110,13 @@ fn patched(machine: &Machine) -> usize {
 
 /// `backstop run --wait`, as a person or a play types it.
 async fn ask(i: usize, machine: Machine) -> anyhow::Result<(usize, Run)> {
-    let log = std::fs::File::create(machine.dir().join("run.log"))?;
+    let log = std::fs::File::create(machine.dir().join(RUN_LOG))?;
     let mut command = Command::new(machine.program());
     command.arg("--config").arg(machine.config_file()).args(["run", "--wait", "4h", "--json", "--reboot", "always"]);
     command.args(["--name", JOB, "--", "sh", "-c", "echo patched >> \"$1\"", "sh"]).arg(marker(&machine));
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log).kill_on_drop(true);
     let output = command.output().await.context("backstop run")?;
+    std::io::Write::write_all(&mut std::fs::File::create(machine.dir().join(RUN_JSON))?, &output.stdout)?;
     let said: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
     let text = |key: &str| said.get(key).and_then(serde_json::Value::as_str).map(str::to_owned);
     let run = Run {

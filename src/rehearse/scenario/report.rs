@@ -87,6 +87,8 @@ pub struct Report {
     pub failures: BTreeMap<String, u64>,
     /// What happened.
     pub timeline: Timeline,
+    /// Its events were told as they happened, one after another: they are not told again at the end.
+    pub told: bool,
 }
 
 impl Report {
@@ -97,7 +99,8 @@ impl Report {
 
     /// For people, after the run.
     pub fn to_text(&self) -> String {
-        let mut text = format!("\n{}", self.timeline.render_text());
+        let events = if self.told { String::new() } else { self.timeline.render_events() };
+        let mut text = format!("\n{events}{}\n", self.timeline.summary());
         for (what, n) in &self.failures {
             writeln!(text, "  {n} requests: {what}").ok();
         }
@@ -154,5 +157,35 @@ impl Report {
             "failures": self.failures,
             "timeline": self.timeline.to_json(),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rehearse::timeline::EventKind;
+
+    #[test]
+    fn events_that_were_told_as_they_happened_are_not_told_again() {
+        let mut timeline = Timeline::new("t", 3, 2);
+        timeline.event(1_000, "es-client-1", EventKind::Cycle, "leaves the load balancer");
+        let report = |told| Report {
+            name: "patch-all".to_owned(),
+            title: "t".to_owned(),
+            seed: 1,
+            scale: 60,
+            wall_ms: 0,
+            faithful: false,
+            notes: Vec::new(),
+            promises: Vec::new(),
+            runs: Vec::new(),
+            kills: Vec::new(),
+            failures: BTreeMap::new(),
+            timeline: timeline.clone(),
+            told,
+        };
+        let times = |told| report(told).to_text().matches("leaves the load balancer").count();
+        assert_eq!((times(false), times(true)), (1, 0));
+        assert!(report(true).to_text().contains("Requests 0 answered"), "the sums are always told");
     }
 }
