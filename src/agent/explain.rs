@@ -69,6 +69,11 @@ fn stage(s: &Status, n: &NodeStatus) -> Option<StageName> {
     StageName::ALL.into_iter().find(|stage| stage.label() == first)
 }
 
+/// What its tries end with, by its own words: `check: try 168, connection refused`.
+fn failing(n: &NodeStatus) -> Option<&str> {
+    n.doing.split_once(": try ").and_then(|(_, tries)| tries.split_once(", ")).map(|(_, fault)| fault)
+}
+
 impl Told<'_> {
     fn say(&mut self, line: String) {
         self.lines.push(line);
@@ -80,13 +85,15 @@ impl Told<'_> {
         }
     }
 
-    /// `: fault`, the first time; a fault that stands in what was said before is not repeated.
+    /// `: fault`, the first time; what stands in something that was said before is not repeated.
     fn once(&mut self, fault: &str) -> String {
         if self.faults.iter().any(|said| said.contains(fault)) {
             return String::new();
         }
+        let again = self.faults.iter().find(|said| !said.is_empty() && fault.contains(said.as_str()));
+        let told = again.map_or_else(|| fault.to_owned(), |said| fault.replace(said.as_str(), "the same"));
         self.faults.push(fault.to_owned());
-        format!(": {fault}")
+        format!(": {told}")
     }
 
     fn service(&mut self, n: &NodeStatus) {
@@ -110,6 +117,7 @@ impl Told<'_> {
             ));
         } else if !n.own {
             self.say(format!("Its agent ({version}) {heard} and says: {}.", n.doing));
+            self.faults.extend(failing(n).map(str::to_owned));
         }
     }
 
@@ -163,6 +171,12 @@ impl Told<'_> {
         match stage(self.s, n) {
             Some(StageName::Held) => {
                 self.then(format!("backstop rejoin --reason \"...\"   # on {node}: end the hold now"));
+            }
+            Some(StageName::Check) if failing(n).is_none() => {
+                self.say(format!(
+                    "Elasticsearch on {node} answers: the node registers itself after enough passes in a row."
+                ));
+                self.then(format!("backstop wait   # on {node}: follow it"));
             }
             Some(StageName::Check) => {
                 self.say(format!(
@@ -230,6 +244,10 @@ impl Told<'_> {
             let whose = if instance.as_str() == n.instance { "It" } else { slot.node.as_str() };
             let word = std::mem::take(&mut slot_word);
             self.say(format!("{whose} holds a slot{word} for cycle {}, job {}.", slot.cycle, slot.job));
+        }
+        let full = u32::try_from(r.slots.len()).unwrap_or(u32::MAX) >= s.max_unavailable;
+        if let Some((_, slot)) = r.slots.iter().find(|(i, _)| full && i.as_str() != n.instance) {
+            self.then(format!("backstop explain {}", slot.node));
         }
         if let Some(p) = &r.pause {
             self.say(format!("The fleet is paused by {} since {}: {}.", p.by, moment(p.since_ms, s.now_ms), p.reason));

@@ -128,6 +128,20 @@ pub fn since(seen: &Observed, me: &InstanceId, now_ms: u64) -> BTreeMap<Instance
     members.iter().map(of).collect()
 }
 
+fn seen_since(m: &Member, seen: &Observed, service: &str) -> Option<u64> {
+    seen.since.get(&m.instance).filter(|(said, _)| said == service).and_then(|(_, since)| *since)
+}
+
+/// Where this agent has not seen the change: what the fleet record says of it.
+fn recorded_since(m: &Member, seen: &Observed, service: &str) -> Option<u64> {
+    let (record, _) = seen.record.as_ref()?;
+    if service == "in" {
+        return record.finished.iter().filter(|f| f.node == m.node).map(|f| f.at_ms).max();
+    }
+    let slot = record.slots.get(&m.instance).map(|s| s.since_ms);
+    slot.or_else(|| record.holds.get(&m.instance).map(|h| h.order.since_ms))
+}
+
 fn node_lines<W: World>(shared: &Shared<W>, seen: &Observed, now: &Now) -> Vec<NodeStatus> {
     let me = shared.instance();
     let members = seen.members.as_ref().map(|(m, _)| m.as_slice()).unwrap_or_default();
@@ -139,7 +153,7 @@ fn node_lines<W: World>(shared: &Shared<W>, seen: &Observed, now: &Now) -> Vec<N
             own: m.instance == me,
             service: service.to_owned(),
             targets,
-            since_ms: seen.since.get(&m.instance).filter(|(said, _)| said == service).and_then(|(_, since)| *since),
+            since_ms: seen_since(m, seen, service).or_else(|| recorded_since(m, seen, service)),
             registers_as: m.targets.clone(),
             doing: m.doing.to_string(),
             agent: m.agent.to_string(),
@@ -159,6 +173,9 @@ pub fn status<W: World>(shared: &Shared<W>) -> Status {
     let mut nodes = node_lines(shared, &seen, &now);
     if let (Some(c), Some(own)) = (&cycle, nodes.iter_mut().find(|n| n.own)) {
         own.doing.clone_from(&c.waiting_for);
+        if own.service != "in" {
+            own.since_ms = c.out_since_ms.or(own.since_ms);
+        }
     }
     // Each look at the cache ends before the next one begins.
     let last_page_accepted = shared.cache().page_accepted.as_ref().map(|(seq, at)| (*seq, at.wall_ms));

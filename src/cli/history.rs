@@ -1,10 +1,14 @@
 //! `backstop history`: what happened on this node, from the agent's audit journal.
 
 use super::context::Ctx;
+use super::text::{WIDTH, wrap};
 use crate::control::protocol::History;
 use crate::core::exit::Exit;
 use crate::words::date;
-use serde_json::Value;
+use serde_json::{Map, Value};
+
+/// Before what goes on in another line.
+const INDENT: usize = 4;
 
 /// `backstop history [-n N] [--json]`
 #[derive(clap::Args, Debug)]
@@ -45,9 +49,22 @@ fn history_lines(h: &History) -> Vec<String> {
     }
     let told = |(first, last, what, times): &(String, String, String, usize)| {
         let again = if *times > 1 { format!("  ({times} times, the last {last})") } else { String::new() };
-        format!("{first}  {what}{again}")
+        wrap(&format!("{first}  {what}{again}"), WIDTH.saturating_sub(INDENT)).join(&format!("\n{:INDENT$}", ""))
     };
     runs.iter().map(told).collect()
+}
+
+/// A stage of a cycle, as it is read: `deregister -> drain  c-91d2, job apt-security`, and how the cycle ended.
+fn stage(fields: &Map<String, Value>) -> Option<String> {
+    let text = |key: &str| fields.get(key).and_then(Value::as_str);
+    let (from, to) = (text("from").unwrap_or("idle"), text("to").unwrap_or("idle"));
+    let ended = fields.get("ended").and_then(|e| e.get("message")).and_then(Value::as_str);
+    let failure = text("failure").filter(|f| !ended.is_some_and(|e| e.contains(f)));
+    let failed = failure.map_or_else(String::new, |f| format!("  failed: {f}"));
+    let ended = ended.map_or_else(String::new, |e| format!("  ended: {e}"));
+    let (cycle, job) = (text("cycle")?, text("job")?);
+    let by = text("by").map_or_else(String::new, |by| format!(", by {by}"));
+    Some(format!("stage  {from} -> {to}  {cycle}, job {job}{by}{failed}{ended}"))
 }
 
 /// When, and what: everything else as `key=value`, since the entries are the agent's, and a new kind is shown as well.
@@ -64,6 +81,9 @@ fn entry(line: &Value) -> (String, String) {
         (None, None) => "-".to_owned(),
     };
     let event = fields.get("event").map(&plain).unwrap_or_default();
+    if let Some(stage) = Some(fields).filter(|_| event == "stage").and_then(stage) {
+        return (when, stage);
+    }
     let first = !event.is_empty();
     let rest =
         fields.iter().filter(|(key, value)| !["at", "at_ms", "event"].contains(&key.as_str()) && !value.is_null());
@@ -108,9 +128,27 @@ mod tests {
         assert_eq!(
             told,
             [
-                "02 Sep 03:02:00  refused  by=cron  guard=no-latch  message=L-7f3a  (3 times, the last 02 Sep 03:04:00)",
+                "02 Sep 03:02:00  refused  by=cron  guard=no-latch  message=L-7f3a  (3 times, the last 02 Sep\n    03:04:00)",
                 "02 Sep 03:05:00  refused  by=anna  guard=no-latch  message=L-7f3a",
                 "02 Sep 03:06:00  refused  by=cron  guard=no-latch  message=L-7f3a",
+            ]
+        );
+    }
+
+    #[test]
+    fn a_stage_reads_as_a_step_and_the_last_one_has_the_end() {
+        let lines = vec![
+            json!({"at_ms": 1_788_318_131_000_u64, "event": "stage", "cycle": "c-1", "job": "patch", "by": "root(0)", "from": null,
+                   "to": "claim", "failure": null, "ended": null}),
+            json!({"at_ms": 1_788_318_131_000_u64, "event": "stage", "cycle": "c-1", "job": "patch", "by": "root(0)",
+                   "from": "release", "to": null, "failure": "no", "ended": {"message": "failed in check (transport): no"}}),
+        ];
+        assert_eq!(
+            history_lines(&History { v: 1, lines }),
+            [
+                "02 Sep 03:02:11  stage  idle -> claim  c-1, job patch, by root(0)",
+                "02 Sep 03:02:11  stage  release -> idle  c-1, job patch, by root(0)  ended: failed in check\n    \
+                 (transport): no",
             ]
         );
     }

@@ -86,7 +86,7 @@ pub(super) fn config(verb: &ConfigVerb, default: &Path, out: &mut Out) -> Exit {
 /// What an agent says that has no config it could run with, behind what is wrong with the file.
 pub(super) fn no_config(file: &Path) -> String {
     let expected = format!(
-        "a config file at {}: the fleet's name, a target group, a pager (README, Install, has the shortest one)",
+        "a config file at {}: the fleet's name, a target group, a pager (the shortest is in the README, Install)",
         file.display()
     );
     let check = format!("backstop config check {}   # every problem at once", file.display());

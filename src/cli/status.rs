@@ -116,6 +116,7 @@ fn head(s: &Status) -> Vec<String> {
     let (count, word) = match s.in_service {
         None => (format!("? of {of} in service"), "UNKNOWN"),
         Some(0) => (format!("0 of {of} in service"), "NOTHING IN SERVICE"),
+        Some(n) if n < s.minimum_healthy && as_planned(s) => (format!("{n} of {of} in service"), "OUT AS PLANNED"),
         Some(n) if n < s.minimum_healthy => (format!("{n} of {of} in service"), "DEGRADED"),
         Some(n) => (format!("{n} of {of} in service"), "OK"),
     };
@@ -124,6 +125,17 @@ fn head(s: &Status) -> Vec<String> {
     let observe = if s.mode == "act" { String::new() } else { format!("   mode {}", s.mode) };
     let fleet = &s.fleet;
     wrap(&format!("{fleet}   {count} (minimum {})   {word}   {read}{observe}", s.minimum_healthy), WIDTH)
+}
+
+/// A cycle or a hold explains every node that is not in service, and nothing has failed.
+fn as_planned(s: &Status) -> bool {
+    let Some(r) = &s.record else { return false };
+    let failed = s.cycle.as_ref().is_some_and(|c| c.late || c.failure.is_some());
+    let explained = |n: &NodeStatus| {
+        let named = r.slots.keys().chain(r.holds.keys()).any(|i| i.as_str() == n.instance);
+        n.service == "in" || (n.service == "OUT" && named)
+    };
+    !failed && r.open_latches().next().is_none() && s.nodes.iter().all(explained)
 }
 
 fn nodes(s: &Status) -> Vec<String> {
@@ -136,7 +148,7 @@ fn nodes(s: &Status) -> Vec<String> {
             Some(ms) if ms > SILENT_MS => format!("{}, SILENT {}", n.agent, age(ms)),
             Some(ms) => format!("{}, {}", n.agent, age(ms)),
         };
-        let since = since(s, n).map_or("-".to_owned(), |ms| since_text(ms, s.now_ms, n.service != "in"));
+        let since = n.since_ms.map_or("-".to_owned(), |ms| since_text(ms, s.now_ms, n.service != "in"));
         rows.push(vec![format!("{}{own}", short(&n.node, NODE_MAX)), n.service.clone(), since, doing(n), beat]);
     }
     table_within(rows, DOING)
@@ -155,18 +167,6 @@ fn doing(n: &NodeStatus) -> String {
     }
     let targets = n.targets.iter().map(|(group, state)| format!("{group} {state}")).collect::<Vec<_>>().join(", ");
     format!("{}; {targets}", n.doing)
-}
-
-/// Since when a node is in or out, as far as it is known: its own cycle, its slot, its hold, what was seen.
-fn since(s: &Status, n: &NodeStatus) -> Option<u64> {
-    if n.service == "in" {
-        return n.since_ms;
-    }
-    let own = s.cycle.as_ref().filter(|_| n.own).and_then(|c| c.out_since_ms);
-    let record = s.record.as_ref();
-    let slot = || record.and_then(|r| r.slots.iter().find(|(i, _)| i.as_str() == n.instance)).map(|(_, s)| s.since_ms);
-    let hold = || record.and_then(|r| r.holds.iter().find(|(i, _)| i.as_str() == n.instance));
-    own.or(n.since_ms).or_else(slot).or_else(|| hold().map(|(_, h)| h.order.since_ms))
 }
 
 fn patching(s: &Status) -> String {
@@ -242,6 +242,8 @@ fn cycle(s: &Status) -> Vec<String> {
             lines.push(labelled("Trouble", format!("try {tries}, as below")));
         }
         (Some(fault), _) => lines.push(labelled("Trouble", format!("try {tries}, {fault}"))),
+        // Mostly its row says it.
+        (None, _) if s.nodes.iter().any(|n| n.own && n.doing == c.waiting_for) => {}
         (None, _) => lines.push(labelled("Waits for", &c.waiting_for)),
     }
     if let Some((stage, class, message)) = &c.failure {
@@ -253,7 +255,7 @@ fn cycle(s: &Status) -> Vec<String> {
 
 fn deadline(c: &CycleStatus) -> String {
     match (c.late, c.deadline_left_ms) {
-        (true, _) => "LATE: its deadline has passed, it goes on trying".to_owned(),
+        (true, _) => "LATE, goes on trying".to_owned(),
         (false, 0) => "its deadline is over".to_owned(),
         (false, ms) => format!("deadline in {}", span(ms)),
     }

@@ -107,6 +107,15 @@ async fn a_node_that_is_out_and_idle_says_what_the_load_balancer_says_of_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn one_node_out_for_its_patch_is_no_alarm_and_everything_else_is() {
+    let world = World::new();
+    world.fake.tell(|s| s.status.record.as_mut().unwrap().latches.clear());
+    world.backstop(&["status"]).await.says(&["2 of 3 in service (minimum 3)   OUT AS PLANNED"]);
+    world.fake.tell(|s| s.status.record.as_mut().unwrap().slots.clear());
+    world.backstop(&["status"]).await.says(&["2 of 3 in service (minimum 3)   DEGRADED"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_agent_that_is_starting_says_what_it_waits_for() {
     let world = World::new();
     world.fake.tell(|s| {

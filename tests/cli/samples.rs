@@ -69,7 +69,7 @@ fn node(n: u32, service: &str, doing: &str) -> NodeStatus {
         own: n == 1,
         service: service.to_owned(),
         targets: vec![("es-clients".to_owned(), if service == "in" { "healthy" } else { "unused" }.to_owned())],
-        since_ms: (n == 3).then_some(AT - 24 * 60 * MIN),
+        since_ms: [None, Some(AT), Some(AT - 24 * 60 * MIN)][n as usize - 1],
         registers_as: Vec::new(),
         doing: doing.to_owned(),
         agent: "1.2.0".to_owned(),

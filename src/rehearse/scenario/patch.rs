@@ -6,6 +6,7 @@ use crate::rehearse::fleet::{Machine, NodeStart};
 use crate::rehearse::pace;
 use crate::rehearse::shapes::Shape;
 use anyhow::{Context as _, bail};
+use std::io::Write as _;
 use std::process::Stdio;
 use std::time::Duration;
 use tokio::process::Command;
@@ -110,13 +111,14 @@ fn patched(machine: &Machine) -> usize {
 
 /// `backstop run --wait`, as a person or a play types it.
 async fn ask(i: usize, machine: Machine) -> anyhow::Result<(usize, Run)> {
-    let log = std::fs::File::create(machine.dir().join(RUN_LOG))?;
     let mut command = Command::new(machine.program());
     command.arg("--config").arg(machine.config_file()).args(["run", "--wait", "4h", "--json", "--reboot", "always"]);
     command.args(["--name", JOB, "--", "sh", "-c", "echo patched >> \"$1\"", "sh"]).arg(marker(&machine));
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log).kill_on_drop(true);
+    command.stdin(Stdio::null()).kill_on_drop(true);
     let output = command.output().await.context("backstop run")?;
-    std::io::Write::write_all(&mut std::fs::File::create(machine.dir().join(RUN_JSON))?, &output.stdout)?;
+    for (name, said) in [(RUN_JSON, &output.stdout), (RUN_LOG, &output.stderr)] {
+        std::fs::File::create(machine.dir().join(name)).and_then(|mut file| file.write_all(said))?;
+    }
     let said: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
     let text = |key: &str| said.get(key).and_then(serde_json::Value::as_str).map(str::to_owned);
     let run = Run {

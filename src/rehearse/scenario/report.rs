@@ -1,6 +1,7 @@
 //! What a scenario has to say for itself.
 
 use crate::rehearse::timeline::Timeline;
+use crate::words::short;
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -8,6 +9,8 @@ use std::fmt::Write as _;
 
 /// Version of the JSON object.
 const VERSION: u32 = 1;
+/// Characters of what was said or seen, where people read it; the JSON has all of it.
+const SEEN_MAX: usize = 90;
 
 /// One promise.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -110,7 +113,7 @@ impl Report {
         }
         for run in &self.runs {
             let exit = run.exit.map_or_else(|| "none".to_owned(), |e| e.to_string());
-            writeln!(text, "{}  exit {exit:<4}  {}", run.node, run.message).ok();
+            writeln!(text, "{}  exit {exit:<4}  {}", run.node, short(&run.message, SEEN_MAX)).ok();
             if let Some(next) = &run.next {
                 writeln!(text, "{:width$}  Next       {next}", "", width = run.node.len()).ok();
             }
@@ -128,7 +131,14 @@ impl Report {
         text.push('\n');
         let width = self.promises.iter().map(|p| p.promise.len()).max().unwrap_or(0);
         for p in &self.promises {
-            writeln!(text, "{}  {:<width$}  {}", if p.kept { "kept  " } else { "BROKEN" }, p.promise, p.seen).ok();
+            writeln!(
+                text,
+                "{}  {:<width$}  {}",
+                if p.kept { "kept  " } else { "BROKEN" },
+                p.promise,
+                short(&p.seen, SEEN_MAX)
+            )
+            .ok();
         }
         let verdict = match (self.kept(), self.faithful) {
             (true, false) => "All promises held.",
