@@ -148,7 +148,10 @@ impl Told<'_> {
             self.say(format!("It ends early: {early}."));
         }
         if c.late {
-            self.say(format!("{} is OUT for longer than its deadlines allow; the agent goes on trying.", n.node));
+            self.say(match n.service.as_str() {
+                "in" => "It came back later than its deadlines allow.".to_owned(),
+                _ => format!("{} is OUT for longer than its deadlines allow; the agent goes on trying.", n.node),
+            });
         }
     }
 
@@ -180,9 +183,9 @@ impl Told<'_> {
             }
             Some(StageName::Check) => {
                 self.say(format!(
-                    "To do: get Elasticsearch on {node} to answer. Nothing else is needed: the node registers itself the moment its check passes."
+                    "To do: mend Elasticsearch on {node}, so that its check passes. Nothing else is needed: the node then registers itself."
                 ));
-                self.then(format!("journalctl -u elasticsearch -n 100   # on {node}: why it does not answer"));
+                self.then(format!("journalctl -u elasticsearch -n 100   # on {node}: why its check fails"));
                 self.then(format!(
                     "backstop rejoin --skip-check --reason \"...\"   # on {node}: register although its check fails; the load balancer checks too"
                 ));

@@ -19,7 +19,7 @@ use std::collections::BTreeMap;
 fn brief(fault: &Fault) -> String {
     let text = fault.to_string();
     match text.split_once(": ") {
-        Some((asked, cause)) if asked.contains("://") && asked.split(' ').count() == 2 => cause.to_owned(),
+        Some((asked, cause)) if asked.starts_with("GET ") && asked.split(' ').count() == 2 => cause.to_owned(),
         _ => text,
     }
 }

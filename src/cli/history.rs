@@ -38,8 +38,10 @@ fn history_lines(h: &History) -> Vec<String> {
     }
     // What happens again and again (a cron that is refused every minute) is one line.
     let mut runs: Vec<(String, String, String, usize)> = Vec::new();
+    // Every later stage of a cycle repeats why it failed; once is enough.
+    let mut failure = String::new();
     for line in &h.lines {
-        let (when, what) = entry(line);
+        let (when, what) = entry(line, &mut failure);
         match runs.last_mut() {
             Some((_, last, same, times)) if *same == what && !what.is_empty() => {
                 (*last, *times) = (when, times.saturating_add(1));
@@ -55,11 +57,12 @@ fn history_lines(h: &History) -> Vec<String> {
 }
 
 /// A stage of a cycle, as it is read: `deregister -> drain  c-91d2, job apt-security`, and how the cycle ended.
-fn stage(fields: &Map<String, Value>) -> Option<String> {
+fn stage(fields: &Map<String, Value>, told: &mut String) -> Option<String> {
     let text = |key: &str| fields.get(key).and_then(Value::as_str);
     let (from, to) = (text("from").unwrap_or("idle"), text("to").unwrap_or("idle"));
     let ended = fields.get("ended").and_then(|e| e.get("message")).and_then(Value::as_str);
-    let failure = text("failure").filter(|f| !ended.is_some_and(|e| e.contains(f)));
+    let failure = text("failure").filter(|f| *f != told.as_str() && !ended.is_some_and(|e| e.contains(f)));
+    text("failure").unwrap_or_default().clone_into(told);
     let failed = failure.map_or_else(String::new, |f| format!("  failed: {f}"));
     let ended = ended.map_or_else(String::new, |e| format!("  ended: {e}"));
     let (cycle, job) = (text("cycle")?, text("job")?);
@@ -68,7 +71,7 @@ fn stage(fields: &Map<String, Value>) -> Option<String> {
 }
 
 /// When, and what: everything else as `key=value`, since the entries are the agent's, and a new kind is shown as well.
-fn entry(line: &Value) -> (String, String) {
+fn entry(line: &Value, failure: &mut String) -> (String, String) {
     let Value::Object(fields) = line else { return ("-".to_owned(), line.to_string()) };
     let plain = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
     let text = |at: &Value| {
@@ -81,8 +84,11 @@ fn entry(line: &Value) -> (String, String) {
         (None, None) => "-".to_owned(),
     };
     let event = fields.get("event").map(&plain).unwrap_or_default();
-    if let Some(stage) = Some(fields).filter(|_| event == "stage").and_then(stage) {
+    if let Some(stage) = Some(fields).filter(|_| event == "stage").and_then(|f| stage(f, failure)) {
         return (when, stage);
+    }
+    if event == "page" {
+        fields.get("message").map(&plain).unwrap_or_default().clone_into(failure);
     }
     let first = !event.is_empty();
     let rest =
