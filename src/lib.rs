@@ -21,3 +21,4 @@ pub mod ports;
 pub mod rehearse;
 pub mod state;
 pub mod telemetry;
+pub mod words;

@@ -1,5 +1,5 @@
 //! What the compiler does not check: documents that repeat the code, who may name whom, and words that must not be here.
-//! `BACKSTOP_BLESS=1 cargo test --test tidy` writes the generated parts of the README anew.
+//! `BACKSTOP_BLESS=1 cargo test --test tidy` writes the generated parts of README.md and docs/config.md anew.
 #![allow(
     unreachable_pub,
     clippy::pedantic,
@@ -49,32 +49,86 @@ fn relative(path: &Path) -> String {
     path.strip_prefix(root()).unwrap().to_string_lossy().into_owned()
 }
 
-/// A part of the README between two marks is what the code says.
-fn generated(name: &str, text: &str) {
+/// A part of a document between two marks is what the code says.
+fn generated(document: &str, name: &str, text: &str) {
     let (begin, end) = (format!("<!-- {name}: generated -->\n"), format!("<!-- end of {name} -->\n"));
-    let readme = read("README.md");
-    let (head, rest) = readme.split_once(&begin).unwrap_or_else(|| panic!("README.md has no mark {begin}"));
-    let (present, tail) = rest.split_once(&end).unwrap_or_else(|| panic!("README.md has no mark {end}"));
-    if present == text {
+    let present = read(document);
+    let (head, rest) = present.split_once(&begin).unwrap_or_else(|| panic!("{document} has no mark {begin}"));
+    let (part, tail) = rest.split_once(&end).unwrap_or_else(|| panic!("{document} has no mark {end}"));
+    if part == text {
         return;
     }
     assert!(
         std::env::var_os("BACKSTOP_BLESS").is_some(),
-        "README.md, part {name}, is not what the code says; BACKSTOP_BLESS=1 cargo test --test tidy"
+        "{document}, part {name}, is not what the code says; BACKSTOP_BLESS=1 cargo test --test tidy"
     );
     #[expect(clippy::disallowed_methods, reason = "a document, not state")]
-    std::fs::write(root().join("README.md"), format!("{head}{begin}{text}{end}{tail}")).unwrap();
+    std::fs::write(root().join(document), format!("{head}{begin}{text}{end}{tail}")).unwrap();
 }
 
 #[test]
-fn the_readme_has_every_exit_code_and_every_key() {
+fn the_documents_have_every_exit_code_and_every_key() {
     let mut exits = String::from("\n| code | meaning |\n|---|---|\n");
     for e in Exit::ALL {
         writeln!(exits, "| {} | {} |", e.code(), e.sentence()).unwrap();
     }
     exits.push('\n');
-    generated("exit codes", &exits);
-    generated("keys", &format!("\n{}\n", backstop::config::markdown().trim()));
+    generated("README.md", "exit codes", &exits);
+    generated("docs/config.md", "keys", &format!("\n{}\n", backstop::config::markdown().trim()));
+}
+
+/// Whoever was paged reads the first section, whoever installs the fifth: the order is part of the document.
+#[test]
+fn the_readme_is_in_the_order_in_which_it_is_needed() {
+    let readme = read("README.md");
+    let sections: Vec<&str> = readme.lines().filter_map(|l| l.strip_prefix("## ")).collect();
+    let order = [
+        "Paged? Start here",
+        "What it does",
+        "See it in two minutes",
+        "Install",
+        "Patch",
+        "When something fails",
+        "Change the fleet",
+        "Alerts",
+        "Configuration",
+        "Upgrade, downgrade, remove",
+        "Limits",
+        "Safety claims",
+        "Develop",
+    ];
+    assert_eq!(sections, order);
+}
+
+#[test]
+fn the_shortest_config_of_the_readme_can_be_used() {
+    let readme = read("README.md");
+    let (_, rest) = readme.split_once("```toml\n").expect("a TOML block");
+    let (block, _) = rest.split_once("```").unwrap();
+    let (config, _) =
+        backstop::config::parse("README.md", block.as_bytes(), "es-client-1").unwrap_or_else(|p| panic!("{p}"));
+    assert_eq!((config.fleet.to_string().as_str(), config.target_groups.len()), ("au-search", 1));
+}
+
+/// What a document links to inside the project is there.
+#[test]
+fn no_link_inside_the_project_is_dead() {
+    let documents = ["README.md".to_owned(), "ARCHITECTURE.md".to_owned()];
+    let below = files("docs", ".md").iter().map(|p| relative(p)).collect::<Vec<_>>();
+    let mut links = 0;
+    for document in documents.iter().chain(&below) {
+        let at = root().join(document);
+        let text = read(document);
+        for link in text.split("](").skip(1).filter_map(|rest| rest.split_once(')')).map(|(link, _)| link) {
+            if link.contains("://") || link.starts_with('#') {
+                continue;
+            }
+            let path = link.split('#').next().unwrap_or(link);
+            assert!(at.parent().unwrap().join(path).exists(), "{document} links to {link}, which is not there");
+            links += 1;
+        }
+    }
+    assert!(links > 8, "only {links} links were found");
 }
 
 #[test]

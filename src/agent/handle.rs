@@ -82,7 +82,10 @@ impl<W: World> Handle<W> {
     async fn change(&self, op: Op, good: String) -> Done {
         let parts = self.shared.parts();
         match parts.fleet.change(&op, &parts.rules(), nonce).await {
-            Outcome::Acked(_) => done(good),
+            Outcome::Acked(record) => {
+                self.shared.saw_record(*record);
+                done(good)
+            }
             Outcome::Refused(refusal) => {
                 let (exit, message) = crate::core::decide::refused(&refusal);
                 not(exit, message, Some("backstop status"))
@@ -135,7 +138,11 @@ impl<W: World> Handle<W> {
         seen.extend(was);
         seen.retain(|r| crate::core::invariant::record(r).is_ok());
         let record = Record { nonce: nonce(), ..Record::restored(fleet.as_str().into(), &seen, highest) };
-        match parts.fleet.create(&record, version.as_ref()).await {
+        let made = parts.fleet.create(&record, version.as_ref()).await;
+        if made.is_ok() {
+            self.shared.saw_record(record.clone());
+        }
+        match made {
             Ok(()) if highest == 0 => done(format!("fleet {fleet} has a record now")),
             Ok(()) => done(format!(
                 "fleet {fleet} has a record again, with what its members last saw: {} slots, {} open latches, {} holds{}",

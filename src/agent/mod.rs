@@ -2,10 +2,11 @@
 //!
 //! `turn` is the loop, `verbs` what people ask of it, `executor` does effects, `facts` reads what guards look at and writes
 //! plans, `observe` keeps looking, `own` puts right what this node may, `lost` deals with a state that is gone, `seldom`
-//! keeps the log short, `handle` answers the control socket, `status` puts what is known into words, `supervisor` owns
-//! every task.
+//! keeps the log short, `handle` answers the control socket, `status` and `explain` put what is known into words,
+//! `supervisor` owns every task.
 
 pub mod executor;
+mod explain;
 pub mod facts;
 pub mod handle;
 mod lost;

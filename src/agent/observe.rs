@@ -66,6 +66,7 @@ pub async fn look<W: World>(shared: &Arc<Shared<W>>, parts: &Arc<Parts<W>>, beat
     if let Err(f) = look_at_groups(shared, parts, &mut next).await {
         next.faults.insert("load balancer", f);
     }
+    next.since = super::status::since(&next, &shared.instance(), shared.clock.now().wall_ms);
     next.looks = next.looks.saturating_add(1);
     shared.observed.send_replace(Arc::new(next));
 }

@@ -59,7 +59,7 @@ async fn deliver_one<W: World>(shared: Arc<Shared<W>>, queue: mpsc::Sender<Reque
 /// or in a sink, is a failed try.
 async fn send<W: World>(shared: &Arc<Shared<W>>, page: Page) -> Result<(), Option<u64>> {
     let parts = shared.parts();
-    let (seq, writer, of) = (page.seq, shared.clone(), parts.clone());
+    let (seq, kind, writer, of) = (page.seq, page.kind, shared.clone(), parts.clone());
     let rendered = match fenced(async move { Arc::new(written(&writer, &of, &page)) }).await {
         Ok(rendered) => rendered,
         Err(why) => {
@@ -72,6 +72,7 @@ async fn send<W: World>(shared: &Arc<Shared<W>>, page: Page) -> Result<(), Optio
         match send_to(parts.clone(), i, rendered.clone()).await {
             Ok(()) => {
                 tracing::info!(page = rendered.id, key = rendered.key, sink = sink.name(), "page accepted");
+                shared.cache().page_told = Some((kind.label(), sink.name()));
                 shared.cache().page_faults.remove(sink.name());
                 accepted = true;
             }

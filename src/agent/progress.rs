@@ -92,7 +92,8 @@ impl Log {
             StageName::Deregister | StageName::Register => targets(),
             StageName::Drain => {
                 let cut = a.cut.map_or_else(|| "no connection left".to_owned(), |n| format!("{n} connections cut"));
-                format!("{} s delay of the groups; gone in every group; {cut}", b.plan.delay_ms().div_ceil(1_000))
+                let delay = crate::words::span(b.plan.delay_ms());
+                format!("delay of the groups {delay}; gone in every group; {cut}")
             }
             StageName::Patch => a.verdict.as_ref().map_or_else(|| "no verdict".to_owned(), |v| v.result.to_string()),
             StageName::Reboot => "new boot id".to_owned(),

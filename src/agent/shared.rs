@@ -112,6 +112,9 @@ pub struct Observed {
     pub members: Option<(Vec<Member>, Now)>,
     /// When each member's beat was last seen to change, by this agent's clock.
     pub beats: BTreeMap<InstanceId, (u64, Now)>,
+    /// `in`, `OUT` or `unknown` of each member, and the wall time since when this agent has seen that, in ms; absent = since
+    /// its first look.
+    pub since: BTreeMap<InstanceId, (String, Option<u64>)>,
     /// Faults of the last try, by source.
     pub faults: BTreeMap<&'static str, Fault>,
     /// Number of this look.
@@ -131,6 +134,8 @@ pub struct Cache {
     pub to_page: Vec<(PageKind, Severity, Arc<str>)>,
     /// The last page that a sink accepted: its number, and when.
     pub page_accepted: Option<(u64, Now)>,
+    /// Its kind, and the sink that did.
+    pub page_told: Option<(&'static str, &'static str)>,
     /// Why the last reload changed nothing; the config in force is an older one than the file's.
     pub reload_problem: Option<String>,
     /// This node's address, where it was learnt after the start.
@@ -197,6 +202,18 @@ impl<W: World> Shared<W> {
     /// What was learnt once. Never held across an await.
     pub fn cache(&self) -> MutexGuard<'_, Cache> {
         self.cache.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A record that a write of this agent has just put in place: nobody has to wait for the next look to see it.
+    pub fn saw_record(&self, record: Record) {
+        let now = self.clock.now();
+        self.observed.send_if_modified(|o| {
+            let o = Arc::make_mut(o);
+            o.record = Some((record, now));
+            o.faults.remove("fleet record");
+            // Whoever acts upon looks waits for a whole one.
+            false
+        });
     }
 
     /// This instance.

@@ -1,21 +1,34 @@
-//! Puts what is known into words: `status`, `explain`, `STATUS=`. Every value carries its age; old is not fresh.
+//! Puts what is known into words: `status`, `STATUS=`. Every value carries its age; old is not fresh.
 
+use super::explain::{self, INIT};
 use super::shared::{Observed, Parts, Shared, World};
-use crate::alerts::text::span;
 use crate::clock::Clock;
 use crate::config::{Mode, OutsideWatch};
-use crate::control::protocol::{CycleStatus, Explain, NodeStatus, Source, Status, VERSION};
+use crate::control::protocol::{CycleStatus, Explain, NodeStatus, SILENT_MS, Source, Status, VERSION};
 use crate::core::cycle::{Cycle, Seen, Stage};
+use crate::core::error::Fault;
+use crate::core::ids::InstanceId;
 use crate::core::member::Member;
 use crate::core::plan::Kind;
-use crate::core::target::Own;
+use crate::core::target::{Own, Poll};
 use crate::core::time::Now;
+use crate::words::{moment, span};
+use std::collections::BTreeMap;
+
+/// A fault without the address that was asked: there is little room in one line, and the cause is what is looked for.
+fn brief(fault: &Fault) -> String {
+    let text = fault.to_string();
+    match text.split_once(": ") {
+        Some((asked, cause)) if asked.starts_with("GET ") && asked.split(' ').count() == 2 => cause.to_owned(),
+        _ => text,
+    }
+}
 
 /// What a cycle waits for, in one line.
 pub fn waiting_for(c: &Cycle, v: &Seen, now: &Now) -> String {
     let own = v.own.iter().map(|o| o.sentence()).collect::<Vec<_>>().join(", ");
     let tries = match (&v.fault, v.tries) {
-        (Some(f), n) if n > 0 => format!(": try {n}, {f}"),
+        (Some(f), n) if n > 0 => format!(": try {n}, {}", brief(f)),
         _ => String::new(),
     };
     let left = span(c.deadline.budget_ms().saturating_sub(c.deadline.elapsed_ms(now)));
@@ -29,8 +42,11 @@ pub fn waiting_for(c: &Cycle, v: &Seen, now: &Now) -> String {
         Stage::Patch => format!("patch: job {}, {left} at most{tries}", c.plan.job_name()),
         Stage::Reboot { asked, .. } => format!("reboot: asked {asked} times, {left} at most{tries}"),
         Stage::Held { until } => {
-            format!("held for another {}", span(until.budget_ms().saturating_sub(until.elapsed_ms(now))))
+            let left = until.budget_ms().saturating_sub(until.elapsed_ms(now));
+            format!("held until {}, another {}", moment(now.wall_ms.saturating_add(left), now.wall_ms), span(left))
         }
+        // A pass that is followed by a failing try does not count.
+        Stage::Check if v.tries > 0 => format!("check{tries}"),
         Stage::Check => format!("check: {} of {} passes{tries}", v.passes, c.plan.check.passes),
         Stage::Register => format!("register: {own}{tries}"),
         Stage::Settle if v.bake.is_some() => "settle: healthy in every group, baking".to_owned(),
@@ -67,20 +83,25 @@ fn age(now: &Now, at: Option<&Now>) -> Option<u64> {
     at.and_then(|at| now.since(at))
 }
 
-fn service_of(m: &Member, seen: &Observed) -> (String, Vec<(String, String)>) {
-    let own: Vec<(String, Own)> = m
-        .targets
-        .iter()
-        .map(|t| {
-            let own = seen.polls.get(&t.group).map_or(Own::Unknown, |p| {
-                let own = p.own(&t.id, t.port);
-                // A list that was read whole and does not show this member's target: not listed.
-                let absent = own == Own::Unknown && !p.list.is_empty() && p.named.is_none();
-                if absent { Own::NoRow } else { own }
-            });
-            (t.group.name().to_owned(), own)
-        })
-        .collect();
+/// What one poll says of a member's target. The question by name was about this agent's own target; of the others only the
+/// whole list tells, and a list that shows somebody shows everybody.
+fn own_in(p: &Poll, id: &str, port: u16, asked: bool) -> Own {
+    if asked && p.named.is_some() {
+        return p.own(id, port);
+    }
+    match p.list.iter().any(|r| &*r.id == id && r.port == Some(port)) {
+        true => Poll { list: p.list.clone(), named: None }.own(id, port),
+        false if p.list.is_empty() => Own::Unknown,
+        false => Own::NoRow,
+    }
+}
+
+fn service_of(m: &Member, seen: &Observed, me: &InstanceId) -> (&'static str, Vec<(String, String)>) {
+    let of = |t: &crate::core::target::Target| {
+        let own = seen.polls.get(&t.group).map_or(Own::Unknown, |p| own_in(p, &t.id, t.port, m.instance == *me));
+        (t.group.name().to_owned(), own)
+    };
+    let own: Vec<(String, Own)> = m.targets.iter().map(of).collect();
     let service = if own.iter().any(|(_, o)| *o == Own::Unknown) || own.is_empty() {
         "unknown"
     } else if own.iter().all(|(_, o)| *o == Own::InService) {
@@ -88,20 +109,52 @@ fn service_of(m: &Member, seen: &Observed) -> (String, Vec<(String, String)>) {
     } else {
         "OUT"
     };
-    (service.to_owned(), own.into_iter().map(|(g, o)| (g, o.sentence())).collect())
+    (service, own.into_iter().map(|(g, o)| (g, o.sentence())).collect())
+}
+
+/// Since when each member is in or out of service, as this agent has seen it, after one more look. A look that tells nothing
+/// changes nothing.
+pub fn since(seen: &Observed, me: &InstanceId, now_ms: u64) -> BTreeMap<InstanceId, (String, Option<u64>)> {
+    let members = seen.members.as_ref().map(|(m, _)| m.as_slice()).unwrap_or_default();
+    let of = |m: &Member| {
+        let service = service_of(m, seen, me).0;
+        let now = match seen.since.get(&m.instance) {
+            Some(before) if before.0 == service || service == "unknown" => before.clone(),
+            Some((before, _)) if before != "unknown" => (service.to_owned(), Some(now_ms)),
+            _ => (service.to_owned(), None),
+        };
+        (m.instance.clone(), now)
+    };
+    members.iter().map(of).collect()
+}
+
+fn seen_since(m: &Member, seen: &Observed, service: &str) -> Option<u64> {
+    seen.since.get(&m.instance).filter(|(said, _)| said == service).and_then(|(_, since)| *since)
+}
+
+/// Where this agent has not seen the change: what the fleet record says of it.
+fn recorded_since(m: &Member, seen: &Observed, service: &str) -> Option<u64> {
+    let (record, _) = seen.record.as_ref()?;
+    if service == "in" {
+        return record.finished.iter().filter(|f| f.node == m.node).map(|f| f.at_ms).max();
+    }
+    let slot = record.slots.get(&m.instance).map(|s| s.since_ms);
+    slot.or_else(|| record.holds.get(&m.instance).map(|h| h.order.since_ms))
 }
 
 fn node_lines<W: World>(shared: &Shared<W>, seen: &Observed, now: &Now) -> Vec<NodeStatus> {
     let me = shared.instance();
     let members = seen.members.as_ref().map(|(m, _)| m.as_slice()).unwrap_or_default();
     let line = |m: &Member| {
-        let (service, targets) = service_of(m, seen);
+        let (service, targets) = service_of(m, seen, &me);
         NodeStatus {
             node: m.node.to_string(),
             instance: m.instance.to_string(),
             own: m.instance == me,
-            service,
+            service: service.to_owned(),
             targets,
+            since_ms: seen_since(m, seen, service).or_else(|| recorded_since(m, seen, service)),
+            registers_as: m.targets.clone(),
             doing: m.doing.to_string(),
             agent: m.agent.to_string(),
             beat_age_ms: seen.beats.get(&m.instance).and_then(|(_, at)| now.since(at)),
@@ -120,11 +173,15 @@ pub fn status<W: World>(shared: &Shared<W>) -> Status {
     let mut nodes = node_lines(shared, &seen, &now);
     if let (Some(c), Some(own)) = (&cycle, nodes.iter_mut().find(|n| n.own)) {
         own.doing.clone_from(&c.waiting_for);
+        if own.service != "in" {
+            own.since_ms = c.out_since_ms.or(own.since_ms);
+        }
     }
     // Each look at the cache ends before the next one begins.
     let last_page_accepted = shared.cache().page_accepted.as_ref().map(|(seq, at)| (*seq, at.wall_ms));
+    let last_page = shared.cache().page_told.map(|(kind, sink)| (kind.to_owned(), sink.to_owned()));
     let reload_problem = shared.cache().reload_problem.clone();
-    Status {
+    let mut status = Status {
         v: VERSION,
         agent: env!("CARGO_PKG_VERSION").to_owned(),
         fleet: parts.config.fleet.to_string(),
@@ -137,16 +194,19 @@ pub fn status<W: World>(shared: &Shared<W>) -> Status {
         max_unavailable: parts.config.max_unavailable,
         in_service: seen.fleet.as_ref().map(crate::core::member::FleetView::in_service_count),
         nodes,
-        next: next(shared, &seen),
+        next: None,
         cycle,
         last: node.durable.last.clone(),
         record: seen.record.as_ref().map(|(r, _)| r.clone()),
         pages_waiting: node.durable.pages.clone(),
         last_page_accepted,
+        last_page,
         sees: sources(&seen, &now),
         warnings: warnings(&parts, &node, reload_problem),
         starting: None,
-    }
+    };
+    status.next = next(&status);
+    status
 }
 
 fn sources(seen: &Observed, now: &Now) -> Vec<Source> {
@@ -172,129 +232,136 @@ fn warnings<W: World>(parts: &Parts<W>, node: &super::shared::NodeView, reload: 
     warnings
 }
 
-fn next<W: World>(shared: &Shared<W>, seen: &Observed) -> Option<String> {
-    let parts = shared.parts();
-    if parts.problem.is_some() {
+/// Where to look first. Nothing where nothing is wrong.
+fn next(s: &Status) -> Option<String> {
+    if s.config_problem.is_some() {
         return Some("backstop config check".to_owned());
     }
-    let (record, _) = seen.record.as_ref()?;
-    let (id, latch) = record.open_latches().next()?;
-    let out = record.slots.contains_key(&latch.instance);
-    Some(if out {
-        format!("backstop explain {}", latch.node)
-    } else {
-        format!("backstop latch clear {id} --reason \"...\"")
-    })
+    let explain = |node: &str| Some(format!("backstop explain {node}"));
+    let Some(record) = &s.record else {
+        let none = s.sees.iter().any(|source| source.fault.as_ref().is_some_and(|f| f.contains(INIT)));
+        return if none { Some(INIT.to_owned()) } else { explain(&s.node) };
+    };
+    let out = |instance: &str| s.nodes.iter().any(|n| n.instance == instance && n.service != "in");
+    if let Some((id, latch)) = record.open_latches().next() {
+        let back = !record.slots.contains_key(&latch.instance) && !out(latch.instance.as_str());
+        let clear = || Some(format!("backstop latch clear {id} --reason \"...\""));
+        return if back { clear() } else { explain(latch.node.as_str()) };
+    }
+    let silent = |n: &NodeStatus| n.beat_age_ms.is_some_and(|ms| ms > SILENT_MS);
+    let first = s.nodes.iter().find(|n| n.service != "in").or_else(|| s.nodes.iter().find(|n| silent(n)));
+    first.and_then(|n| explain(&n.node))
 }
 
 /// `GET /v1/explain`: about this node or any other one, by what this agent sees.
 pub fn explain<W: World>(shared: &Shared<W>, node: Option<&str>) -> Explain {
     let s = status(shared);
     let name = node.unwrap_or(&s.node).to_owned();
-    let mut e = Explain { v: VERSION, node: name.clone(), lines: Vec::new(), next: Vec::new() };
-    match s.nodes.iter().find(|n| n.node == name || n.instance == name) {
-        None => {
-            let known = s.nodes.iter().map(|n| n.node.as_str()).collect::<Vec<_>>().join(", ");
-            e.lines.push(format!("{name} is no member of fleet {} that this agent knows (members: {known}).", s.fleet));
-            return e;
-        }
-        Some(n) => about_node(&mut e, &s, n),
-    }
-    about_blocks(&mut e, &s, &name);
-    about_sight(&mut e, &s);
-    if e.next.is_empty() {
-        e.next.push("backstop status".to_owned());
-    }
-    e
+    explain::explain(&s, &name)
 }
 
-fn about_node(e: &mut Explain, s: &Status, n: &NodeStatus) {
-    let targets = n.targets.iter().map(|(g, state)| format!("{g}: {state}")).collect::<Vec<_>>().join(", ");
-    e.lines.push(match n.service.as_str() {
-        "in" => format!("{} is in service ({targets}).", n.node),
-        "OUT" => format!("{} is OUT of service ({targets}).", n.node),
-        _ => format!("Whether {} is in service is unknown ({targets}).", n.node),
-    });
-    let beat = n.beat_age_ms.map_or_else(|| "never".to_owned(), |ms| format!("{} ago", span(ms)));
-    e.lines.push(format!("Its agent ({}) was last heard {beat} and says: {}.", n.agent, n.doing));
-    if n.own {
-        match (&s.cycle, &s.last) {
-            (Some(c), _) => about_cycle(e, c, s.now_ms),
-            (None, Some(last)) => {
-                let ago = span(s.now_ms.saturating_sub(last.at.wall_ms));
-                e.lines.push(format!(
-                    "Its last cycle, {} (job {}), ended {ago} ago: {}.",
-                    last.cycle, last.job, last.message
-                ));
-            }
-            (None, None) => e.lines.push("No cycle has run on it with this state directory.".to_owned()),
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::core::ids::NodeName;
+    use crate::core::target::{GroupArn, Named, Reason, Row, Target, TargetState};
+    use crate::core::time::BootId;
+
+    fn row(id: &str, state: TargetState, reason: Option<Reason>) -> Row {
+        Row { id: id.into(), port: Some(9200), state, reason, shifted: false }
+    }
+
+    fn member(id: &str) -> Member {
+        Member {
+            schema: 1,
+            instance: InstanceId(id.into()),
+            node: NodeName(id.into()),
+            targets: vec![Target { group: GroupArn("g".into()), id: id.into(), port: 9200 }],
+            agent: "1".into(),
+            reads_schema: 1,
+            boot: BootId("b".into()),
+            beat: 1,
+            doing: "idle".into(),
+            at_ms: 0,
+            node_id: None,
+            address: None,
+            sees: Vec::new(),
+            record: None,
+            extra: BTreeMap::default(),
         }
     }
-}
 
-fn about_cycle(e: &mut Explain, c: &CycleStatus, now_ms: u64) {
-    let since = span(now_ms.saturating_sub(c.stage_since_ms));
-    e.lines.push(format!("Cycle {} (job {}) is in {} since {since}: {}.", c.cycle, c.job, c.stage, c.waiting_for));
-    if let Some((stage, class, message)) = &c.failure {
-        e.lines.push(format!("It failed in {stage} ({class}): {message}. It is on its way back all the same."));
-        e.lines.push(
-            "Nothing else is needed for the node to return: it registers the moment its check passes.".to_owned(),
-        );
-    }
-    if let Some(early) = &c.early {
-        e.lines.push(format!("It ends early: {early}."));
-    }
-    if c.late {
-        e.lines.push("A deadline of the way back has passed: the node is OUT beyond its budget.".to_owned());
-    }
-}
-
-fn about_blocks(e: &mut Explain, s: &Status, name: &str) {
-    let Some(r) = &s.record else {
-        e.lines.push("The fleet record is unknown, so no cycle starts anywhere.".to_owned());
-        return;
-    };
-    for (id, l) in r.open_latches() {
-        let ago = span(s.now_ms.saturating_sub(l.since_ms));
-        e.lines.push(format!(
-            "Patching is blocked on every node by latch {id}: {} failed in {} {ago} ago (job {}, {}): {}.",
-            l.node, l.stage, l.job, l.class, l.message
-        ));
-        if r.slots.contains_key(&l.instance) {
-            e.next.push(format!("backstop explain {}", l.node));
-        }
-        e.next.push(format!("backstop latch clear {id} --reason \"...\"     (once you have looked)"));
-    }
-    for slot in r.slots.values() {
-        let whose = if slot.node.as_str() == name { "It holds" } else { "Another node holds" };
-        e.lines.push(format!("{whose} a slot: {}, cycle {}, job {}.", slot.node, slot.cycle, slot.job));
-    }
-    if let Some(p) = &r.pause {
-        e.lines.push(format!("The fleet is paused by {}: {}.", p.by, p.reason));
-        e.next.push("backstop unpause --reason \"...\"".to_owned());
-    }
-    for h in r.holds.values() {
-        e.lines.push(format!("{} is held by {}: {}.", h.node, h.order.by, h.order.reason));
-    }
-    if s.mode == "observe" {
-        e.lines
-            .push("This agent observes (mode = \"observe\"): it never registers or deregisters anything.".to_owned());
-    }
-}
-
-fn about_sight(e: &mut Explain, s: &Status) {
-    for source in &s.sees {
-        let age = source.age_ms.map_or_else(|| "never answered".to_owned(), |ms| format!("answered {} ago", span(ms)));
-        match &source.fault {
-            Some(f) => e.lines.push(format!("The {} {age}; the last try failed: {f}.", source.source)),
-            None if source.age_ms.is_none() => e.lines.push(format!("The {} {age} yet.", source.source)),
-            None => {}
+    /// `i-1` asked by name, since the list does not show it.
+    fn seen(list: Vec<Row>) -> Observed {
+        let gone = row("i-1", TargetState::Unused, Some(Reason::NotRegistered));
+        let poll = Poll { list, named: Some(Named::Rows(vec![gone])) };
+        let at = Now { wall_ms: 1, boot: BootId("b".into()), since_boot_ms: 1 };
+        Observed {
+            polls: BTreeMap::from([(GroupArn("g".into()), poll)]),
+            members: Some((vec![member("i-1"), member("i-2"), member("i-3")], at)),
+            ..Observed::default()
         }
     }
-    for page in &s.pages_waiting {
-        e.lines.push(format!("A page waits for delivery ({}): {}.", page.kind.label(), page.message));
+
+    #[test]
+    fn a_node_that_is_out_still_says_of_the_others_what_the_list_says() {
+        let list = vec![row("i-2", TargetState::Healthy, None), row("i-3", TargetState::Unhealthy, None)];
+        let (seen, me) = (seen(list), InstanceId("i-1".into()));
+        let services = ["i-1", "i-2", "i-3", "i-4"].map(|i| service_of(&member(i), &seen, &me).0);
+        assert_eq!(services, ["OUT", "in", "OUT", "OUT"], "who is not on a list that shows others is out");
     }
-    if let Some(problem) = &s.config_problem {
-        e.lines.push(format!("Config or identity are not what they should be, so no cycle starts: {problem}"));
+
+    #[test]
+    fn an_empty_list_tells_nothing_of_the_others() {
+        let services = ["i-1", "i-2"].map(|i| service_of(&member(i), &seen(vec![]), &InstanceId("i-1".into())).0);
+        assert_eq!(services, ["OUT", "unknown"], "only the question by name was answered");
+    }
+
+    #[test]
+    fn since_is_when_a_look_saw_it_change_and_a_look_that_tells_nothing_is_no_change() {
+        let me = InstanceId("i-1".into());
+        let two = |state| vec![row("i-2", state, None), row("i-3", TargetState::Healthy, None)];
+        let mut looks = seen(two(TargetState::Healthy));
+        let mut of_two = Vec::new();
+        for (now_ms, list) in [
+            (10, two(TargetState::Healthy)),
+            (20, two(TargetState::Unhealthy)),
+            (30, vec![]),
+            (40, two(TargetState::Unhealthy)),
+            (50, two(TargetState::Healthy)),
+        ] {
+            looks = Observed { since: looks.since, ..seen(list) };
+            looks.since = since(&looks, &me, now_ms);
+            of_two.push(looks.since[&InstanceId("i-2".into())].1);
+        }
+        assert_eq!(of_two, [None, Some(20), Some(20), Some(20), Some(50)]);
+    }
+
+    #[test]
+    fn a_fault_in_one_line_is_its_cause() {
+        let of = |text: &str| brief(&Fault::new(crate::core::error::Class::Transport, text));
+        assert_eq!(of("GET http://10.0.0.1:9200/: connection refused"), "connection refused (transport)");
+        assert_eq!(of("RegisterTargets: AccessDenied: no"), "RegisterTargets: AccessDenied: no (transport)");
+    }
+
+    #[test]
+    fn next_is_there_as_soon_as_a_node_is_out_and_not_before() {
+        let mut s: Status = serde_json::from_str(include_str!("../../tests/fixtures/json/status.json")).unwrap();
+        assert_eq!(next(&s).unwrap(), "backstop explain es-client-2", "latched, and out");
+        let record = s.record.take();
+        s.record = record.map(|r| crate::core::record::Record { slots: BTreeMap::new(), ..r });
+        for n in &mut s.nodes {
+            n.service = "in".to_owned();
+        }
+        assert_eq!(next(&s).unwrap(), "backstop latch clear L-7f3a --reason \"...\"", "latched, and back");
+        s.record.as_mut().unwrap().latches.clear();
+        assert_eq!(next(&s), None, "nothing is wrong");
+        s.nodes[2].beat_age_ms = Some(SILENT_MS + 1);
+        assert_eq!(next(&s).unwrap(), "backstop explain es-client-3", "silent");
+        s.nodes[1].service = "OUT".to_owned();
+        assert_eq!(next(&s).unwrap(), "backstop explain es-client-2", "out, and no latch");
+        s.record = None;
+        s.sees[2].fault = Some(format!("no record; {INIT}"));
+        assert_eq!(next(&s).unwrap(), INIT);
     }
 }

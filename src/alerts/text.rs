@@ -2,8 +2,10 @@
 //! next command, and the raw AWS command in case the agent is dead.
 
 use super::Rendered;
+use crate::core::cycle::StageName;
 use crate::core::page::{Page, PageKind, Severity};
 use crate::core::target::Target;
+use crate::words::{age, span};
 
 /// What is known as a page is written.
 #[derive(Clone, Debug)]
@@ -32,17 +34,19 @@ pub fn rfc3339(ms: u64) -> String {
     jiff::Timestamp::from_second(seconds).map_or_else(|_| format!("{ms} ms since 1970"), |t| t.to_string())
 }
 
-/// A duration for people.
-pub fn span(ms: u64) -> String {
-    let s = ms.checked_div(1_000).unwrap_or(0);
-    let (m, rest) = (s.checked_div(60).unwrap_or(0), s.checked_rem(60).unwrap_or(0));
-    let (h, minutes) = (m.checked_div(60).unwrap_or(0), m.checked_rem(60).unwrap_or(0));
-    match (h, m, s) {
-        (0, 0, 0) => format!("{ms} ms"),
-        (0, 0, _) => format!("{s} s"),
-        (0, _, _) => format!("{m} min {rest:02} s"),
-        _ => format!("{h} h {minutes:02} min"),
-    }
+/// Where the package puts the runbooks; each is named after its kind of page.
+pub const RUNBOOKS: &str = "/usr/share/doc/backstop/runbooks";
+
+/// The file that says what to do about pages of this kind.
+pub fn runbook(kind: PageKind) -> String {
+    format!("{RUNBOOKS}/{}.md", kind.label())
+}
+
+/// The command that registers a target without any agent. Registering twice does no harm.
+pub fn by_hand(t: &Target) -> String {
+    let region = t.group.0.split(':').nth(3).filter(|r| !r.is_empty());
+    let region = region.map_or_else(String::new, |r| format!("--region {r} "));
+    format!("aws elbv2 register-targets {region}--target-group-arn {} --targets Id={},Port={}", t.group, t.id, t.port)
 }
 
 /// The page as it is sent.
@@ -95,11 +99,12 @@ fn traffic(c: &Context) -> String {
         return "unknown: the load balancer could not be read".to_owned();
     };
     let of = c.members.map_or_else(String::new, |m| format!(" of {m}"));
-    let age = span(age_ms);
-    match n.checked_sub(c.floor) {
-        None => format!("AT RISK: {n}{of} in service, the floor is {} (read {age} ago)", c.floor),
-        Some(0) => format!("OK now: {n}{of} in service (read {age} ago). The next loss is below the floor."),
-        Some(_) => format!("OK: {n}{of} in service (read {age} ago)"),
+    let age = age(age_ms);
+    let (floor, left) = (c.floor, n.saturating_sub(1));
+    match n.checked_sub(floor) {
+        None => format!("AT RISK: {n}{of} in service, {floor} are needed while a node is out (read {age} ago)."),
+        Some(0) => format!("OK now: {n}{of} in service (read {age} ago). The next loss leaves {left}: too few."),
+        Some(_) => format!("OK: {n}{of} in service (read {age} ago)."),
     }
 }
 
@@ -110,7 +115,7 @@ fn text(page: &Page, c: &Context, summary: &str) -> String {
     line("Traffic", traffic(c));
     let since = page.out_since.as_ref().map_or(page.raised.wall_ms, |s| s.wall_ms);
     let ago = span(c.now_ms.saturating_sub(since));
-    let mut where_ = vec![format!("{} ({ago})", rfc3339(since))];
+    let mut where_ = vec![format!("{} (for {ago})", rfc3339(since))];
     where_.extend(page.stage.map(|s| format!("stage {s}")));
     where_.extend(page.cycle.as_ref().map(|x| format!("cycle {x}")));
     where_.extend(page.job.as_ref().map(|j| format!("job {j}")));
@@ -128,30 +133,22 @@ fn text(page: &Page, c: &Context, summary: &str) -> String {
     }
     if page.out_since.is_some() && !c.targets.is_empty() {
         lines.push("If the agent is dead:".to_owned());
-        for t in &c.targets {
-            lines.push(format!(
-                "  aws elbv2 register-targets --target-group-arn {} --targets Id={},Port={}",
-                t.group, t.id, t.port
-            ));
-        }
+        lines.extend(c.targets.iter().map(|t| format!("  {}", by_hand(t))));
     }
-    lines.push(format!("Runbook  docs/runbooks/{}.md", page.kind.label()));
+    lines.push(format!("Runbook  {}", runbook(page.kind)));
     lines.join("\n")
 }
 
 /// What backstop is doing, whether a human is needed, the next command, and the one after it.
 fn advice(page: &Page, c: &Context) -> (String, String, String, Option<String>) {
-    let explain = format!("backstop explain {}                 (from any node)", c.node);
+    let explain = format!("backstop explain {}   # from any node", c.node);
     let doing = c.doing.clone().unwrap_or_else(|| "nothing: no cycle is under way on this node".to_owned());
     match page.kind {
         PageKind::Latched => {
             let latch = page.latch.as_ref().map_or_else(|| "L-…".to_owned(), ToString::to_string);
             (
                 format!("{doing}\n         Patching is BLOCKED on all nodes (latch {latch})."),
-                format!(
-                    "YES. Find out why it failed; the node returns by itself the moment {} passes its check.",
-                    c.node
-                ),
+                latched_human(page, c),
                 explain,
                 Some(format!("backstop latch clear {latch} --reason \"...\"")),
             )
@@ -177,5 +174,109 @@ fn advice(page: &Page, c: &Context) -> (String, String, String, Option<String>) 
         PageKind::AgentFault => {
             (doing, "Soon. Please report it.".to_owned(), "journalctl -u backstop -n 100".to_owned(), None)
         }
+    }
+}
+
+/// A node that is out comes first: it needs somebody now. A failed patch on a node that is back can wait for the morning.
+fn latched_human(page: &Page, c: &Context) -> String {
+    let node = &c.node;
+    match (page.out_since.is_some(), page.stage) {
+        (true, Some(StageName::Check)) => {
+            format!("YES. Get Elasticsearch on {node} to answer; nothing else is needed for the node to return.")
+        }
+        (true, _) => format!("YES. Find out why it failed; {node} registers itself the moment its check passes."),
+        (false, _) => format!("Soon. {node} serves; find out why its patch failed before anything else is patched."),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::core::cycle::FailureClass;
+    use crate::core::error::Class;
+    use crate::core::target::GroupArn;
+    use crate::core::time::{BootId, Now};
+
+    const ARN: &str =
+        "arn:aws:elasticloadbalancing:ap-southeast-2:123456789012:targetgroup/es-clients/0123456789abcdef";
+
+    fn page(kind: PageKind) -> Page {
+        let at = |wall_ms| Now { wall_ms, boot: BootId("b".into()), since_boot_ms: 5 };
+        Page {
+            seq: 1,
+            kind,
+            severity: Severity::Critical,
+            cycle: Some("c-91d2".into()),
+            latch: Some("L-91d2".into()),
+            job: Some("apt-security".into()),
+            stage: Some(StageName::Check),
+            class: Some(FailureClass::Call(Class::Transport)),
+            message: "connection refused".into(),
+            job_result: None,
+            out_since: Some(at(1_788_318_131_000)),
+            raised: at(1_788_319_391_000),
+        }
+    }
+
+    fn context() -> Context {
+        Context {
+            fleet: "au-search".to_owned(),
+            node: "es-client-2".to_owned(),
+            in_service: Some((2, 4_200)),
+            members: Some(3),
+            floor: 2,
+            targets: vec![Target { group: GroupArn(ARN.into()), id: "i-0b1c".into(), port: 9200 }],
+            now_ms: 1_788_319_391_000,
+            doing: Some("check: try 168, connection refused (transport)".to_owned()),
+        }
+    }
+
+    #[test]
+    fn a_page_says_what_is_so_what_happens_and_what_to_do() {
+        let told = render(&page(PageKind::Latched), &context());
+        let aws = format!(
+            "  aws elbv2 register-targets --region ap-southeast-2 --target-group-arn {ARN} --targets Id=i-0b1c,Port=9200"
+        );
+        let lines = [
+            "[CRITICAL] au-search: es-client-2 OUT of the load balancer, its patch failed in check (job apt-security)",
+            "Traffic  OK now: 2 of 3 in service (read 4 s ago). The next loss leaves 1: too few.",
+            "Since    2026-09-02T03:02:11Z (for 21m00s), stage check, cycle c-91d2, job apt-security",
+            "Why      connection refused",
+            "Doing    check: try 168, connection refused (transport)",
+            "         Patching is BLOCKED on all nodes (latch L-91d2).",
+            "Human    YES. Get Elasticsearch on es-client-2 to answer; nothing else is needed for the node to return.",
+            "Next     backstop explain es-client-2   # from any node",
+            "After    backstop latch clear L-91d2 --reason \"...\"",
+            "If the agent is dead:",
+            &aws,
+            "Runbook  /usr/share/doc/backstop/runbooks/latched.md",
+        ];
+        assert_eq!(told.text.lines().collect::<Vec<_>>(), lines);
+    }
+
+    #[test]
+    fn every_page_names_an_absolute_runbook_and_traffic_is_never_guessed() {
+        for kind in [
+            PageKind::Latched,
+            PageKind::OutOfService,
+            PageKind::ReleaseStuck,
+            PageKind::ConfigUnusable,
+            PageKind::AgentFault,
+        ] {
+            let told = render(&page(kind), &Context { in_service: None, ..context() }).text;
+            assert!(
+                told.ends_with(&format!("Runbook  /usr/share/doc/backstop/runbooks/{}.md", kind.label())),
+                "{told}"
+            );
+            assert!(told.contains("Traffic  unknown"), "{told}");
+        }
+    }
+
+    #[test]
+    fn a_node_that_is_back_wakes_nobody_twice_and_too_few_in_service_is_said_aloud() {
+        let back = Page { out_since: None, stage: Some(StageName::Patch), ..page(PageKind::Latched) };
+        assert!(render(&back, &context()).text.contains("Human    Soon. es-client-2 serves"));
+        let few = Context { in_service: Some((1, 0)), ..context() };
+        assert!(render(&back, &few).text.contains("AT RISK: 1 of 3 in service"));
     }
 }

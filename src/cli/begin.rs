@@ -4,12 +4,13 @@ use super::context::{Ctx, Interrupts, jitter};
 use super::follow::{AGAIN_MS, CONTACT_MS, Steps};
 use super::queue::{self, Queue};
 use super::run::result;
-use super::text::span;
+
 use crate::clock::Clock;
 use crate::control::client::ClientError;
 use crate::control::protocol::{RunReply, RunRequest, RunResult};
 use crate::core::exit::Exit;
 use crate::core::time::Now;
+use crate::words::span;
 
 /// There is a cycle.
 pub(super) struct Started {

@@ -1,11 +1,12 @@
 //! `backstop check` and `backstop explain`: why not?
 
 use super::context::Ctx;
-use super::text::{labelled, span, table, with_tail};
+use super::text::{WIDTH, commands, table, with_tail, wrap};
 use crate::control::ask::Ask;
 use crate::control::protocol::{CheckReply, Explain};
 use crate::core::exit::Exit;
 use crate::core::guard::{Said, Verdict, Verdicts};
+use crate::words::span;
 
 /// `backstop check [-v] [--json]`
 #[derive(clap::Args, Debug)]
@@ -44,13 +45,33 @@ fn check_lines(reply: &CheckReply, verbose: bool) -> Vec<String> {
     let mut lines = vec![with_tail(&format!("May {} leave now?  {answer}", reply.node), "nothing was changed", 52)];
     lines.extend(guard_lines(&reply.verdicts, verbose));
     if !reply.would_take.is_empty() {
-        let total = reply.would_take.iter().fold(0_u64, |sum, (_, ms)| sum.saturating_add(*ms));
-        let parts = reply.would_take.iter().map(|(what, ms)| format!("{what} {}", span(*ms)));
-        let parts = parts.collect::<Vec<_>>().join(", ");
-        lines.push(format!("Would take about {} and the job: {parts}", span(total)));
+        lines.extend(wrap(&format!("Would take {}", would_take(&reply.would_take)), WIDTH));
     }
-    lines.extend(reply.next.iter().map(|next| labelled("Next", next)));
+    lines.extend(commands(&reply.next));
     lines
+}
+
+/// The parts in the order of the road, the job among them. Groups drain side by side: the longest counts.
+fn would_take(parts: &[(String, u64)]) -> String {
+    let (drains, others): (Vec<_>, Vec<_>) = parts.iter().partition(|(what, _)| what.starts_with("drain"));
+    let longest = drains.into_iter().max_by_key(|(_, ms)| *ms);
+    let before = |what: &str| what == "quiet period";
+    let (out, back): (Vec<_>, Vec<_>) = others.into_iter().partition(|(what, _)| before(what));
+    let order = |what: &str| match what {
+        "check" => 0,
+        "first health check" => 1,
+        _ => 2,
+    };
+    let mut back = back;
+    back.sort_by_key(|(what, _)| order(what));
+    let out: Vec<&(String, u64)> = longest.into_iter().chain(out).collect();
+    let total = out.iter().chain(&back).fold(0_u64, |sum, (_, ms)| sum.saturating_add(*ms));
+    let told = |part: &&(String, u64)| match part.0.split_once(" (") {
+        Some((what, detail)) => format!("{what} {} ({detail}", span(part.1)),
+        None => format!("{} {}", part.0, span(part.1)),
+    };
+    let all: Vec<String> = out.iter().map(told).chain(["the job".to_owned()]).chain(back.iter().map(told)).collect();
+    format!("about {} and the job: {}", span(total), all.join(", "))
 }
 
 fn mark(v: &Verdict) -> &'static str {
@@ -94,52 +115,31 @@ pub(super) async fn explain(ctx: &mut Ctx<'_>, args: &ExplainArgs) -> Exit {
 }
 
 fn explain_lines(e: &Explain) -> Vec<String> {
-    let first = std::iter::once(e.node.clone());
-    let lines = e.lines.iter().map(|line| format!("  {line}"));
-    first.chain(lines).chain(e.next.iter().map(|next| labelled("Next", next))).collect()
+    let named = e.lines.first().is_some_and(|line| line.contains(&e.node));
+    let head = std::iter::once(e.node.clone()).filter(|_| !named);
+    let lines = e.lines.iter().flat_map(|line| wrap(line, WIDTH));
+    head.chain(lines).chain(commands(&e.next)).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::core::guard::Guard;
-
-    fn reply(said: Said, exit: Exit) -> CheckReply {
-        let verdict = |guard, said| Verdict { guard, said, sentence: "why".into(), exit };
-        CheckReply {
-            v: 1,
-            node: "es-client-1".to_owned(),
-            verdicts: Verdicts(vec![verdict(Guard::Identity, Said::Pass), verdict(Guard::NoLatch, said)]),
-            exit: exit.code(),
-            would_take: vec![("drain".to_owned(), 300_000), ("check".to_owned(), 15_000)],
-            next: Some("backstop explain es-client-2".to_owned()),
-        }
-    }
 
     #[test]
-    fn a_no_comes_first_with_its_exit_code_and_what_passes_is_counted() {
+    fn what_a_cycle_takes_is_told_in_the_order_of_the_road_and_groups_drain_side_by_side() {
+        let part = |what: &str, ms: u64| (what.to_owned(), ms);
+        let parts = [
+            part("drain (group es-clients)", 300_000),
+            part("first health check", 10_000),
+            part("drain (group es-internal)", 60_000),
+            part("quiet period", 10_000),
+            part("check", 15_000),
+            part("bake", 30_000),
+        ];
         assert_eq!(
-            check_lines(&reply(Said::Refused, Exit::Latched), false),
-            [
-                "May es-client-1 leave now?  NO (exit 100)             nothing was changed",
-                "  x   no-latch  why",
-                "  ok  1 others (backstop check -v lists them)",
-                "Would take about 5m15s and the job: drain 5m00s, check 15 s",
-                "Next      backstop explain es-client-2",
-            ]
-        );
-    }
-
-    #[test]
-    fn everything_is_listed_where_asked_for() {
-        let lines = check_lines(&reply(Said::Warn, Exit::Done), true);
-        assert_eq!(
-            lines.get(..3).unwrap(),
-            [
-                "May es-client-1 leave now?  YES                       nothing was changed",
-                "  !   no-latch  why",
-                "  ok  identity  why"
-            ]
+            would_take(&parts),
+            "about 6m05s and the job: drain 5m00s (group es-clients), quiet period 10 s, the job, check 15 s, \
+             first health check 10 s, bake 30 s"
         );
     }
 }

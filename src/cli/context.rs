@@ -2,9 +2,9 @@
 
 use super::SOCKET;
 use super::out::Out;
-use super::text::labelled;
+use super::text::{command, commands, labelled};
 use crate::clock::{Clock, Scale, SystemClock};
-use crate::config::{self, Config};
+use crate::config::{self, Config, Problems};
 use crate::control::ask::{Ask, Trouble};
 use crate::control::client::{Client, ClientError};
 use crate::control::protocol::{ApiError, Done, VERSION};
@@ -30,9 +30,41 @@ pub(super) fn hostname() -> String {
     name.trim().to_owned()
 }
 
+/// A config that cannot be used is no reason not to ask, but the agent may listen elsewhere.
+fn guessed(problems: &Problems) -> String {
+    let list = problems.list();
+    let first = list.first().map_or_else(String::new, ToString::to_string);
+    let more = list.len().saturating_sub(1);
+    let more = if more == 0 { String::new() } else { format!(" (and {more} more: backstop config check)") };
+    format!("backstop: the config cannot be used, so the socket is a guess: {SOCKET}\n{first}{more}")
+}
+
+/// How the verb is called that this was to be.
+fn help(ask: &Ask) -> String {
+    let verb = match ask {
+        Ask::Status | Ask::Progress { .. } | Ask::Reload => "status",
+        Ask::Check => "check",
+        Ask::Explain { .. } => "explain",
+        Ask::History { .. } => "history",
+        Ask::Run(r) if !r.overrides.is_empty() => return "backstop check -v   # lists the guards".to_owned(),
+        Ask::Run(_) => "run",
+        Ask::Rejoin(_) => return "backstop rejoin --reason \"why it may go back now\"".to_owned(),
+        Ask::Hold(_) => return "backstop hold --for 4h --reason \"why it stays out\"".to_owned(),
+        Ask::Pause(_) => return "backstop pause --reason \"why nothing may be patched\"".to_owned(),
+        Ask::Unpause(_) => return "backstop unpause --reason \"why it may go on\"".to_owned(),
+        Ask::LatchClear(_) => return "backstop latch list".to_owned(),
+        Ask::Init(_) => return "backstop init --fleet --reason \"why a new record\"".to_owned(),
+    };
+    format!("backstop {verb} --help")
+}
+
 impl<'a> Ctx<'a> {
     pub(super) fn new(socket: Option<PathBuf>, config: &Path, out: &'a mut Out) -> Ctx<'a> {
-        let config = config::load(config, &hostname()).ok().map(|(config, _)| config);
+        let loaded = config::load(config, &hostname());
+        if let (Err(problems), None) = (&loaded, &socket) {
+            out.complain(guessed(problems));
+        }
+        let config = loaded.ok().map(|(config, _)| config);
         let of_config = || config.as_ref().map(|c| c.paths.socket.clone());
         let socket = socket.or_else(of_config).unwrap_or_else(|| SOCKET.into());
         // Without a boot id only stored times would be in doubt, and the CLI stores none.
@@ -48,12 +80,12 @@ impl<'a> Ctx<'a> {
 
     /// The agent's own checks, before it is asked: the same words, and nothing has left this process.
     pub(super) fn checked(&mut self, ask: &Ask, json: bool) -> Result<(), Exit> {
-        ask.check().map_err(|trouble| self.wrong(trouble, json))
+        ask.check().map_err(|trouble| self.wrong(trouble, &help(ask), json))
     }
 
-    /// The command line says something that cannot be.
-    pub(super) fn wrong(&mut self, (error, expected): Trouble, json: bool) -> Exit {
-        let next = "backstop --help".to_owned();
+    /// What was asked cannot be; `next` is how it is asked, or where to look.
+    pub(super) fn wrong(&mut self, (error, expected): Trouble, next: &str, json: bool) -> Exit {
+        let next = next.to_owned();
         let exit = Exit::Usage;
         self.error(&ApiError { v: VERSION, error, expected, next, exit: exit.code() }, json);
         exit
@@ -74,7 +106,8 @@ impl<'a> Ctx<'a> {
         exit
     }
 
-    fn error(&mut self, e: &ApiError, json: bool) {
+    /// An answer that is a refusal.
+    pub(super) fn error(&mut self, e: &ApiError, json: bool) {
         if json {
             return self.out.json(e);
         }
@@ -82,7 +115,7 @@ impl<'a> Ctx<'a> {
         if !e.expected.is_empty() {
             self.out.complain(labelled("Expected", &e.expected));
         }
-        self.out.complain(labelled("Next", &e.next));
+        self.out.complain(command("Next", &e.next));
     }
 
     /// An object for `--json`, lines otherwise.
@@ -106,7 +139,7 @@ impl<'a> Ctx<'a> {
                 0 => vec![d.message.clone()],
                 exit => vec![format!("NOT DONE (exit {exit}): {}", d.message)],
             };
-            lines.extend(d.next.iter().map(|next| labelled("Next", next)));
+            lines.extend(commands(&d.next));
             lines
         });
         Exit::from_code(done.exit).unwrap_or(Exit::Internal)

@@ -1,10 +1,11 @@
 //! The verbs about the fleet's record: `latch`, `init`.
 
 use super::context::Ctx;
-use super::text::{labelled, moment};
+use super::text::{command, labelled};
 use crate::control::ask::Ask;
-use crate::control::protocol::{ClearRequest, InitRequest, LatchStatus, Latches, Status, VERSION};
+use crate::control::protocol::{ApiError, ClearRequest, InitRequest, LatchStatus, Latches, Status, VERSION};
 use crate::core::exit::Exit;
+use crate::words::moment;
 
 /// `backstop latch list|clear`
 #[derive(clap::Subcommand, Debug)]
@@ -66,7 +67,17 @@ async fn list(ctx: &mut Ctx<'_>, json: bool) -> Exit {
     };
     let Some(latches) = open(&status) else {
         let (error, expected) = ("the fleet record is unknown, and so are its latches", "a record that can be read");
-        ctx.wrong((error.to_owned(), expected.to_owned()), json);
+        let next = "backstop explain";
+        ctx.error(
+            &ApiError {
+                v: VERSION,
+                error: error.to_owned(),
+                expected: expected.to_owned(),
+                next: next.to_owned(),
+                exit: Exit::Unreachable.code(),
+            },
+            json,
+        );
         return Exit::Unreachable;
     };
     ctx.show(json, &latches, |latches| lines(latches, status.now_ms));
@@ -95,8 +106,8 @@ fn lines(latches: &Latches, now_ms: u64) -> Vec<String> {
         lines.push(format!("{id}  {} failed in {} at {at} ({})", latch.node, latch.stage, latch.class));
         lines.push(labelled("  Why", &latch.message));
         lines.push(labelled("  Job", format!("{}, cycle {cycle}", latch.job)));
-        lines.push(labelled("  Next", format!("backstop explain {}", latch.node)));
-        lines.push(labelled("  After", format!("backstop latch clear {id} --reason \"...\"")));
+        lines.push(command("  Next", &format!("backstop explain {}", latch.node)));
+        lines.push(command("  After", &format!("backstop latch clear {id} --reason \"...\"")));
     }
     lines
 }

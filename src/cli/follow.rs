@@ -2,12 +2,13 @@
 //! no end.
 
 use super::context::{Ctx, Interrupts};
-use super::text::{span, time, with_tail};
+use super::text::{WIDTH, with_tail, wrap};
 use crate::clock::Clock;
 use crate::control::client::ClientError;
 use crate::control::protocol::{Progress, ProgressStep, Status};
 use crate::core::cycle::{Ended, StageName};
 use crate::core::time::Now;
+use crate::words::{span, time};
 use std::collections::BTreeSet;
 
 /// So long the agent may be away before contact counts as lost, in ms.
@@ -16,6 +17,9 @@ pub(super) const CONTACT_MS: u64 = 120_000;
 pub(super) const AGAIN_MS: u64 = 1_000;
 /// Between two questions where the agent had no news, in ms.
 const NO_NEWS_MS: u64 = 200;
+
+/// Columns of a step's text; how long it took stands behind it.
+const TEXT: usize = 80;
 
 /// Until when.
 #[derive(Clone, Debug)]
@@ -64,8 +68,8 @@ impl Steps {
 
     /// A line of the CLI itself, at the present time.
     pub(super) fn note(&self, ctx: &mut Ctx<'_>, what: &str, text: &str) {
-        let line = format!("{}  {what:<10}  {text}", time(ctx.clock.now().wall_ms));
-        self.say(ctx, &line);
+        let line = below(&format!("{}  {what:<10}  ", time(ctx.clock.now().wall_ms)), text, WIDTH);
+        self.say(ctx, &line.join("\n"));
     }
 
     /// A step of the cycle, unless it was printed before: an agent that started again counts from one.
@@ -79,11 +83,20 @@ impl Steps {
 
 /// `03:02:11  claim       19 guards pass; slot 1 of 1                               0.4 s`
 pub(super) fn line(s: &ProgressStep) -> String {
-    let text = format!("{}  {:<10}  {}", time(s.at_ms), s.stage.label(), s.text);
-    match s.took_ms {
-        None => text,
-        Some(ms) => with_tail(&text, &format!("{:>7}", span(ms)), 80),
+    let head = format!("{}  {:<10}  ", time(s.at_ms), s.stage.label());
+    let Some(ms) = s.took_ms else { return below(&head, &s.text, WIDTH).join("\n") };
+    let mut lines = below(&head, &s.text, TEXT);
+    if let Some(first) = lines.first_mut() {
+        *first = with_tail(first, &format!("{:>7}", span(ms)), TEXT);
     }
+    lines.join("\n")
+}
+
+/// Text behind a head; what does not fit into `width` goes on below itself.
+fn below(head: &str, text: &str, width: usize) -> Vec<String> {
+    let indent = head.chars().count();
+    let lines = wrap(text, width.saturating_sub(indent)).into_iter().enumerate();
+    lines.map(|(i, line)| if i == 0 { format!("{head}{line}") } else { format!("{:indent$}{line}", "") }).collect()
 }
 
 struct Following<'c> {
@@ -183,6 +196,9 @@ impl Following<'_> {
     /// The agent has no steps of it: it may still know it, or how it ended.
     async fn unknown(&mut self, ctx: &mut Ctx<'_>) -> Option<Follow> {
         let Ok(status) = ctx.client.status().await else { return None };
+        if status.starting.is_some() {
+            return None; // it has not read its state yet
+        }
         if status.cycle.is_some_and(|c| c.cycle == self.cycle) {
             self.after = 0;
             return None;

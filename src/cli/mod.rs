@@ -7,6 +7,7 @@ mod context;
 mod exit;
 mod fleet;
 mod follow;
+mod history;
 mod operate;
 mod out;
 mod queue;
@@ -95,7 +96,7 @@ enum Ask {
     #[command(subcommand)]
     Latch(fleet::LatchVerb),
     /// What happened on this node
-    History(status::HistoryArgs),
+    History(history::HistoryArgs),
     /// Create the fleet record, once per fleet
     Init(fleet::InitArgs),
 }
@@ -112,14 +113,21 @@ struct Trailing {
 /// # Errors
 /// Faults of backstop itself.
 pub fn run(args: impl IntoIterator<Item = OsString>, out: &mut Out) -> anyhow::Result<ExitCode> {
-    let cli = match Cli::try_parse_from(args) {
+    let args: Vec<OsString> = args.into_iter().collect();
+    let cli = match Cli::try_parse_from(&args) {
         Ok(cli) => cli,
-        Err(error) => return Ok(exit::of_clap(out, &error)),
+        Err(error) => return Ok(exit::of_clap(out, &error, &args)),
     };
     let exit = match cli.verb {
         // Before any runtime and any thread: it makes a session of its own.
         Verb::JobExec(job) => return Ok(crate::jobs::supervise::job_exec_args(job.args)),
-        Verb::Agent(args) => agent::start(&cli.config, args)?,
+        Verb::Agent(args) => {
+            let exit = agent::start(&cli.config, args)?;
+            if exit == Exit::Usage {
+                out.complain(setup::no_config(&cli.config));
+            }
+            exit
+        }
         Verb::Rehearse(args) => rehearse::run(&args, out)?,
         Verb::RehearseNode(args) => rehearse::node(&args)?,
         Verb::Config(verb) => setup::config(&verb, &cli.config, out),
@@ -145,7 +153,7 @@ async fn ask(verb: Ask, mut ctx: Ctx<'_>) -> anyhow::Result<Exit> {
         Ask::Pause(args) => operate::pause(ctx, args).await,
         Ask::Unpause(args) => operate::unpause(ctx, args).await,
         Ask::Latch(verb) => fleet::latch(ctx, verb).await,
-        Ask::History(args) => status::history(ctx, &args).await,
+        Ask::History(args) => history::history(ctx, &args).await,
         Ask::Init(args) => fleet::init(ctx, args).await,
     };
     // An answer that could not be written is none. (A verdict of `run` and `wait` stands nevertheless.)

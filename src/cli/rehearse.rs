@@ -2,9 +2,10 @@
 
 use super::context::Interrupts;
 use super::out::Out;
+use crate::control::protocol::RunResult;
 use crate::core::exit::Exit;
 use crate::rehearse::live::Audience;
-use crate::rehearse::scenario::{self, Elsewhere, Options, Scenario};
+use crate::rehearse::scenario::{self, Elsewhere, Options, RUN_JSON, RUN_LOG, Report, Scenario};
 use anyhow::Context as _;
 use std::path::{Path, PathBuf};
 
@@ -53,7 +54,7 @@ pub(super) struct Args {
     /// Draw nodes in service and failed requests over time
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
-    /// Keep configs, states and logs in this new directory
+    /// Keep configs, states, logs, pages and what each run said in this new directory
     #[arg(long, value_name = "DIR")]
     keep: Option<PathBuf>,
 }
@@ -134,15 +135,40 @@ pub(super) fn run(args: &Args, out: &mut Out) -> anyhow::Result<Exit> {
     if let Some(file) = &args.svg {
         draw(file, &report.timeline.to_svg())?;
     }
+    if let Some(dir) = &args.keep {
+        keep_runs(dir, &report).context("the runs cannot be kept")?;
+    }
     if args.json {
         out.json(&report.to_json());
     } else {
+        // The last screen shows the last events: the story takes its place.
+        out.clear();
         out.line(report.to_text());
+        if let Some(dir) = &args.keep {
+            let dir = dir.display();
+            out.line(format!("Kept in {dir}: pages/, and of each node its config, state, agent.log and run.txt"));
+        }
         if let Some(file) = &args.svg {
             out.line(format!("Picture in {}", file.display()));
         }
     }
     Ok(if report.kept() { Exit::Done } else { Exit::Internal })
+}
+
+/// Of each run what a person would have seen: `NODE/run.txt`.
+fn keep_runs(dir: &Path, report: &Report) -> std::io::Result<()> {
+    use std::io::Write as _;
+    for run in &report.runs {
+        let dir = dir.join(&run.node);
+        let Ok(said) = std::fs::read(dir.join(RUN_JSON)) else { continue };
+        let mut text = std::fs::read_to_string(dir.join(RUN_LOG)).unwrap_or_default();
+        match serde_json::from_slice::<RunResult>(&said) {
+            Ok(result) => text.push_str(&super::run::lines(&result).join("\n")),
+            Err(_) => text.push_str(&String::from_utf8_lossy(&said)),
+        }
+        std::fs::File::create(dir.join("run.txt")).and_then(|mut file| writeln!(file, "{text}"))?;
+    }
+    Ok(())
 }
 
 fn draw(file: &Path, picture: &str) -> anyhow::Result<()> {

@@ -5,18 +5,23 @@ use super::check;
 use super::context::{Ctx, Interrupts, jitter};
 use super::follow::{CONTACT_MS, Follow, Steps, Until, follow};
 use super::queue::{self, Queue};
-use super::text::{labelled, parse_span, span, with_tail};
+use super::text::{WIDTH, command, commands, labelled, parse_span, with_tail, wrap};
 use crate::clock::Clock;
 use crate::control::ask::Ask;
 use crate::control::client::ClientError;
 use crate::control::protocol::{RunRequest, RunResult, VERSION};
 use crate::core::cycle::Ended;
 use crate::core::exit::Exit;
+use crate::core::guard::Verdicts;
 use crate::core::job::RebootPolicy;
+use crate::words::span;
 use anyhow::Context;
 use std::os::fd::AsFd;
 use std::path::Path;
 use std::process::Stdio;
+
+/// Columns of the last line's text; its exit code stands behind it.
+const TEXT: usize = 79;
 
 /// `backstop run [OPTIONS] -- COMMAND…`
 #[derive(clap::Args, Debug)]
@@ -99,9 +104,13 @@ pub(super) fn result(exit: Exit, message: impl Into<String>) -> RunResult {
 /// Faults of this process: no signals, no shell.
 pub(super) async fn run(ctx: &mut Ctx<'_>, args: &Args) -> anyhow::Result<Exit> {
     let request = args.request();
-    if let Err((error, expected)) = Ask::Run(request.clone()).check() {
-        let wrong = result(Exit::Usage, format!("{error}; expected: {expected}"));
-        return Ok(if args.json { conclude(ctx, true, &wrong) } else { ctx.wrong((error, expected), false) });
+    let ask = Ask::Run(request.clone());
+    if args.json {
+        if let Err((error, expected)) = ask.check() {
+            return Ok(conclude(ctx, true, &result(Exit::Usage, format!("{error}; expected: {expected}"))));
+        }
+    } else if let Err(exit) = ctx.checked(&ask, false) {
+        return Ok(exit);
     }
     if let Some(cmd) = &args.only_if
         && let Some(over) = only_if(cmd).await?
@@ -135,11 +144,9 @@ async fn cycle(
             Begun::Not(over) => return Ok(Begun::Not(over)),
         };
         let also = if begun.attached { ", which was under way already" } else { "" };
-        let head = format!(
-            "cycle {}, {}, fleet {}{also}.  Times are UTC.  Ctrl-C detaches; stop it with: backstop rejoin",
-            begun.cycle, begun.node, begun.fleet
-        );
-        steps.say(ctx, &head);
+        let (id, node, fleet) = (&begun.cycle, &begun.node, &begun.fleet);
+        steps.say(ctx, &wrap(&format!("cycle {id}, {node}, fleet {fleet}{also}.  Times are UTC."), WIDTH).join("\n"));
+        steps.say(ctx, "Ctrl-C detaches and stops nothing; to stop it: backstop rejoin --reason \"...\"");
         let until = if args.detach { Until::PastClaim } else { Until::Ended };
         let end = match follow(ctx, &begun.cycle, until, steps, interrupts).await {
             Ok(end) => verdict(end, &begun.node),
@@ -241,32 +248,57 @@ pub(super) fn conclude(ctx: &mut Ctx<'_>, json: bool, r: &RunResult) -> Exit {
     Exit::from_code(r.exit).unwrap_or(Exit::Internal)
 }
 
-/// `DONE, back in service.  7m59s out of service                                     exit 0`
-pub(super) fn lines(r: &RunResult) -> Vec<String> {
-    let exit = Exit::from_code(r.exit).unwrap_or(Exit::Internal);
-    let word = match (&r.ended, exit) {
+/// An operator's hold, not a job that somebody called so: those have a request, and mostly a verdict.
+pub(super) fn is_hold(e: &Ended) -> bool {
+    &*e.job == "hold" && e.verdict.is_none() && e.request.is_empty()
+}
+
+fn word(r: &RunResult, exit: Exit) -> &'static str {
+    let hold = r.ended.as_ref().is_some_and(is_hold);
+    match (&r.ended, exit) {
+        (Some(_), Exit::Done) if hold => "HOLD OVER, back in service.",
         (Some(_), Exit::Done) => "DONE, back in service.",
         (_, Exit::FailedOut) => "OUT.",
+        (Some(_), Exit::FailedBack | Exit::NotRebooted | Exit::StateUnreadable) if hold => {
+            "HOLD OVER, late: back in service."
+        }
         (Some(_), Exit::FailedBack | Exit::NotRebooted | Exit::StateUnreadable) => "FAILED, back in service.",
+        (Some(e), _) if hold && e.out_ms > 0 => "HOLD ENDED EARLY, back in service.",
+        (Some(_), _) if hold => "NOT HELD, nothing was changed.",
         (Some(_), Exit::EndedEarly) => "ENDED EARLY, back in service.",
         (Some(e), _) if e.out_ms > 0 => "ENDED EARLY, back in service.",
         (None, Exit::Done) if r.changed == Some(false) => "changed: false.",
         (None, Exit::Done) => "DETACHED.",
         (_, Exit::ContactLost) => "NO VERDICT.",
+        (_, Exit::NoAgent) => "NO AGENT.",
         (_, Exit::Internal) => "FAULT.",
         _ => "REFUSED, nothing was changed.",
+    }
+}
+
+/// `DONE, back in service.  7m59s out of service                                     exit 0`
+pub(super) fn lines(r: &RunResult) -> Vec<String> {
+    let exit = Exit::from_code(r.exit).unwrap_or(Exit::Internal);
+    let word = word(r, exit);
+    let head = match &r.ended {
+        Some(e) if e.out_ms > 0 => format!("{word}  {} out of service", span(e.out_ms)),
+        _ => word.to_owned(),
     };
-    let text = match &r.ended {
-        Some(e) if exit == Exit::Done => format!("{word}  {} out of service", span(e.out_ms)),
-        Some(e) if e.out_ms > 0 => format!("{word}  {} out of service: {}", span(e.out_ms), r.message),
-        _ => format!("{word}  {}", r.message),
+    // The guards below have the reason of a refusal in full.
+    let in_guards = |v: &Verdicts| v.0.iter().any(|g| r.message.ends_with(&*g.sentence));
+    let told = r.verdicts.as_ref().is_some_and(in_guards) || (r.ended.is_some() && exit == Exit::Done);
+    let one_line = format!("{head}  {}", r.message);
+    let tail = format!("exit {}", r.exit);
+    let mut lines = match (told, one_line.chars().count() <= TEXT) {
+        (true, _) => vec![with_tail(&head, &tail, TEXT)],
+        (false, true) => vec![with_tail(&one_line, &tail, TEXT)],
+        (false, false) => vec![with_tail(&head, &tail, TEXT), labelled("Why", &r.message)],
     };
-    let mut lines = vec![with_tail(&text, &format!("exit {}", r.exit), 79)];
     if let Some(verdicts) = &r.verdicts {
         lines.extend(check::guard_lines(verdicts, false));
     }
-    lines.extend(r.next.iter().map(|next| labelled("Next", next)));
+    lines.extend(commands(&r.next));
     let latch = r.ended.as_ref().and_then(|e| e.latch.as_ref());
-    lines.extend(latch.map(|latch| labelled("After", format!("backstop latch clear {latch} --reason \"...\""))));
+    lines.extend(latch.map(|latch| command("After", &format!("backstop latch clear {latch} --reason \"...\""))));
     lines
 }

@@ -1,5 +1,5 @@
 //! The one table of keys: name, type, limits, default and meaning. The walk over the file, the defaults, `config show`,
-//! the sample file and the README's list all come from here, so they cannot disagree.
+//! the sample file and the list in docs/config.md all come from here, so they cannot disagree.
 
 use super::duration::Written;
 use super::text::Form;

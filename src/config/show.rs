@@ -1,4 +1,4 @@
-//! The keys for people: values in force with their origin, the sample file, and the list in the README. All from the one
+//! The keys for people: values in force with their origin, the sample file, and the list in docs/config.md. All from the one
 //! table of keys.
 
 use super::keys::{self, Fallback, Key, Kind, Section};
@@ -167,7 +167,7 @@ fn sample_line(key: &Key) -> String {
     format!("{mark}{} = {}", key.name(), key.as_toml(value))
 }
 
-/// The keys as a Markdown table, for the README.
+/// The keys as a Markdown table, for docs/config.md.
 pub fn markdown() -> String {
     let mut out = String::from("| key | value | default | meaning |\n|---|---|---|---|\n");
     let cell = |text: &str| text.replace('|', "\\|");

@@ -6,10 +6,14 @@ use crate::core::guard::Verdicts;
 use crate::core::job::RebootPolicy;
 use crate::core::page::Page;
 use crate::core::record::Record;
+use crate::core::target::Target;
 use serde::{Deserialize, Serialize};
 
 /// Version of this contract, in every answer.
 pub const VERSION: u32 = 1;
+
+/// An agent whose beat is older than this is called silent, in ms.
+pub const SILENT_MS: u64 = 60_000;
 
 /// `GET /v1/status`
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -48,6 +52,9 @@ pub struct Status {
     pub pages_waiting: Vec<Page>,
     /// The last page that a sink accepted: its number and when, in ms since 1970.
     pub last_page_accepted: Option<(u64, u64)>,
+    /// What that page was about (its kind), and the sink that accepted it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_page: Option<(String, String)>,
     /// Age of each source, and its last fault.
     pub sees: Vec<Source>,
     /// What a person should look at though nothing is wrong yet.
@@ -72,6 +79,12 @@ pub struct NodeStatus {
     pub service: String,
     /// What each group says of its target.
     pub targets: Vec<(String, String)>,
+    /// In or out of service since, by this agent's own looks, in ms since 1970; absent = since before it looked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub since_ms: Option<u64>,
+    /// Its targets: what would be registered by hand where its agent is dead.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub registers_as: Vec<Target>,
     /// What it is doing, by its member document and the record.
     pub doing: String,
     /// Version of its agent.

@@ -2,6 +2,7 @@
 
 mod crash;
 mod elsewhere;
+mod keep;
 mod patch;
 mod random;
 mod report;
@@ -11,6 +12,7 @@ mod without;
 pub use elsewhere::Elsewhere;
 #[cfg(test)]
 pub(crate) use patch::UNKNOWN_TO_AUTOMATION;
+pub(crate) use patch::{RUN_JSON, RUN_LOG};
 pub use report::{Kill, Promise, Report, Run};
 
 use super::fleet::{Fleet, FleetOptions};
@@ -18,6 +20,7 @@ use super::live::{Audience, Live};
 use super::pace;
 use super::receiver::Received;
 use super::traffic::Totals;
+use anyhow::Context as _;
 use random::Random;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -123,6 +126,7 @@ pub async fn play(options: &Options, audience: &mut dyn Audience) -> anyhow::Res
     let title = format!("backstop rehearse {} (seed {})", options.name(), options.seed);
     let watch = Watch::start(&fleet, &title, MINIMUM);
     let live = Live { title: title.clone(), fleet: &fleet, traffic, watch: watch.control() };
+    audience.line(&title);
     let played = live
         .during(audience, async {
             pace::sleep(fleet.origin().real(AROUND_MS)).await;
@@ -153,12 +157,16 @@ pub async fn play(options: &Options, audience: &mut dyn Audience) -> anyhow::Res
         kills: played.kills.clone(),
         failures: totals.by_failure().into_iter().map(|(what, n)| (what.to_owned(), n)).collect(),
         timeline: watch.control().timeline(),
+        told: !audience.wants_screens(),
     };
     report.timeline.traffic(&totals, SLICE_MS);
     if !options.without_backstop {
         report.promises.extend(common(&fleet, &watch.control(), &totals, &played));
     }
     drop(watch);
+    if options.keep.is_some() {
+        keep::pages(fleet.dir(), &fleet.receiver().received()).context("the pages cannot be kept")?;
+    }
     drop(fleet);
     report.wall_ms = u64::try_from(pace::now().saturating_duration_since(begun).as_millis()).unwrap_or(u64::MAX);
     Ok(report)

@@ -132,8 +132,8 @@ impl Timeline {
         self.requests.iter().fold((0, 0), |(ok, failed), r| (ok.saturating_add(r.ok), failed.saturating_add(r.failed)))
     }
 
-    /// For a terminal.
-    pub fn render_text(&self) -> String {
+    /// Its events for a terminal, a line each.
+    pub fn render_events(&self) -> String {
         let mut text = format!("{}\n", self.title);
         let width = self.events.iter().map(|e| e.node.len()).max().unwrap_or(0);
         let mut lines: Vec<(u64, String)> = Vec::new();
@@ -150,18 +150,17 @@ impl Timeline {
         for (at_ms, line) in lines {
             writeln!(text, "{}  {line}", clock(at_ms)).ok();
         }
+        text
+    }
+
+    /// Its sums, in one line.
+    pub fn summary(&self) -> String {
         let (ok, failed) = self.request_totals();
         let lowest = self.lowest().map_or_else(|| "unknown".to_owned(), |s| s.nodes.to_string());
-        writeln!(
-            text,
-            "Requests {} answered, {} failed   Lowest in service {lowest} (minimum {})   Pages {}",
-            ok,
-            failed,
-            self.minimum,
-            self.pages.len()
+        let (minimum, pages) = (self.minimum, self.pages.len());
+        format!(
+            "Requests {ok} answered, {failed} failed   Lowest in service {lowest} (minimum {minimum})   Pages {pages}"
         )
-        .ok();
-        text
     }
 
     /// For programs.
@@ -238,7 +237,7 @@ mod tests {
 
     #[test]
     fn the_text_tells_events_pages_and_counts_in_order() {
-        let text = sample().render_text();
+        let text = format!("{}{}", sample().render_events(), sample().summary());
         let at = |what: &str| text.find(what).unwrap_or_else(|| panic!("{what} is missing in\n{text}"));
         assert!(at("2 of 3 in service") < at("deregistered"));
         assert!(at("deregistered") < at("0 of 3 in service"));

@@ -14,6 +14,7 @@
 mod claim;
 mod config_reload;
 mod disk;
+mod faces;
 mod fakes;
 mod kill;
 mod lost;

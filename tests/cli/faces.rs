@@ -2,7 +2,7 @@
 
 use crate::samples::cycle;
 use crate::world::{PATIENCE, World, finish, interrupt};
-use backstop::control::protocol::Done;
+use backstop::control::protocol::{CycleStatus, Done};
 use backstop::core::cycle::StageName;
 use backstop::core::exit::Exit;
 use std::path::Path;
@@ -16,15 +16,15 @@ async fn status_is_one_page_with_state_cause_and_next_command() {
         ran.exits(0).out,
         "\
 au-search   2 of 3 in service (minimum 3)   DEGRADED   load balancer read 4 s ago
-NODE          SERVICE  SINCE         DOING                                                   AGENT
-es-client-1*  in       -             idle                                                    1.2.0, 3 s
-es-client-2   OUT      03:02 (25 m)  check: try 168, connection refused [es-clients unused]  1.2.0, 3 s
-es-client-3   in       -             idle                                                    1.2.0, 3 s
+NODE          SERVICE  SINCE           DOING                               AGENT
+es-client-1*  in       -               idle                                1.2.0, 3 s
+es-client-2   OUT      03:02 (25m00s)  check: try 168, connection refused  1.2.0, 3 s
+es-client-3   in       01 Sep 03:02    idle                                1.2.0, 3 s
 Patching  BLOCKED on every node by latch L-7f3a (es-client-2, check, 03:23)
 Last      c-91d2, job apt-security, 03:10: done (exit 0)
-Slot      held by es-client-2, cycle c-7f3a, job apt-security, since 03:02
-Pages     last one (7) accepted 02 Sep 03:23:11
-Sees      load balancer 4 s | cluster 4 s | fleet record 4 s | members 4 s
+Slot      1 of 1 held by es-client-2, cycle c-7f3a, job apt-security, since 03:02
+Pages     the last one was accepted 02 Sep 03:23:11
+Sees      load balancer 4 s | cluster 4 s | fleet record 4 s | members 4 s | agents 3 of 3
 Warning   outside_watch is not set
 Next      backstop explain es-client-2
 "
@@ -46,9 +46,11 @@ async fn status_never_calls_the_unknown_good() {
         "? of 3 in service",
         "UNKNOWN",
         "load balancer never read",
-        "SILENT 5 m",
+        "SILENT 5m00s",
         "Patching  BLOCKED: the fleet record is unknown",
-        "load balancer NEVER (AccessDenied (refused))",
+        "load balancer NEVER |",
+        "agents 2 of 3",
+        "Fault     load balancer: AccessDenied (refused)",
         "Config    CANNOT BE USED",
     ]);
 }
@@ -58,14 +60,108 @@ async fn status_tells_what_a_cycle_waits_for_and_how_it_failed() {
     let world = World::new();
     world.fake.tell(|s| {
         let failure = Some((StageName::Check, "transport".to_owned(), "no answer for 15 min".to_owned()));
-        s.status.cycle = Some(backstop::control::protocol::CycleStatus { failure, late: true, ..cycle() });
+        s.status.cycle = Some(CycleStatus { failure, late: true, ..cycle() });
     });
     world.backstop(&["status"]).await.says(&[
-        "Cycle     c-91d2, patch apt-security, check since 03:02:11; LATE",
-        "Waits for the node check",
+        "Cycle     c-91d2, job apt-security, check since 03:02:11; LATE",
         "Trouble   try 3, connection refused",
         "FAILED    in check (transport): no answer for 15 min",
     ]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn status_fits_a_hundred_columns_and_tells_each_fault_once() {
+    let world = World::new();
+    let fault = "GET http://10.2.3.12:9200/: connected but closed, or not HTTP: protocol/TLS mismatch? (http:// to an https \
+                 port) invalid HTTP version parsed (transport)";
+    world.fake.tell(|s| {
+        let failure = (StageName::Check, "transport".to_owned(), format!("check took longer than 900 s: {fault}"));
+        let (fault, failure) = (Some(fault.to_owned()), Some(failure));
+        s.status.cycle = Some(CycleStatus { fault, failure, late: true, ..cycle() });
+        s.status.nodes[0].doing =
+            "check: try 168, connected but closed, or not HTTP: protocol/TLS mismatch? (http:// to an \
+                                   https port) invalid HTTP version parsed (transport)"
+                .to_owned();
+        (s.status.nodes[0].service, s.status.nodes[2].service) = ("OUT".to_owned(), "unknown".to_owned());
+        s.status.nodes[2].node = "a-node-with-a-very-long-name.and.a.domain.example.org".to_owned();
+        for source in &mut s.status.sees {
+            source.fault = Some("the directory of the record cannot be read: permission denied (refused)".to_owned());
+        }
+        s.status.warnings = vec!["w ".repeat(120)];
+        s.status.config_problem = Some(format!("/etc/backstop/backstop.toml:3: minimum: {}", "found x; ".repeat(20)));
+    });
+    let ran = world.backstop(&["status"]).await;
+    let wide: Vec<&str> = ran.out.lines().filter(|l| l.chars().count() > 100).collect();
+    assert!(wide.is_empty(), "{wide:#?}");
+    for said in ["GET http://10.2.3.12:9200/", "permission denied"] {
+        assert_eq!(ran.out.matches(said).count(), 1, "{said} in\n{}", ran.out);
+    }
+    ran.says(&["Fault     load balancer, cluster, fleet record, members: the directory"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_is_out_and_idle_says_what_the_load_balancer_says_of_it() {
+    let world = World::new();
+    world.fake.tell(|s| s.status.nodes[1].doing = "idle".to_owned());
+    world.backstop(&["status"]).await.says(&["es-client-2   OUT", "idle; es-clients unused"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_node_out_for_its_patch_is_no_alarm_and_everything_else_is() {
+    let world = World::new();
+    world.fake.tell(|s| s.status.record.as_mut().unwrap().latches.clear());
+    world.backstop(&["status"]).await.says(&["2 of 3 in service (minimum 3)   OUT AS PLANNED"]);
+    world.fake.tell(|s| s.status.record.as_mut().unwrap().slots.clear());
+    world.backstop(&["status"]).await.says(&["2 of 3 in service (minimum 3)   DEGRADED"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_that_is_starting_says_what_it_waits_for() {
+    let world = World::new();
+    world.fake.tell(|s| {
+        s.status.starting = Some("instance metadata does not answer: timeout (transport)".to_owned());
+        (s.status.next, s.status.nodes, s.status.record) = (None, Vec::new(), None);
+    });
+    let ran = world.backstop(&["status"]).await;
+    ran.exits(0).says(&[
+        "au-search   STARTING   es-client-1, agent 1.2.0",
+        "Waits for instance metadata does not answer: timeout",
+        "no cycle starts",
+        "Next      journalctl -u backstop",
+    ]);
+    assert!(!ran.out.contains("0 of 0"), "nothing is made up: {}", ran.out);
+    assert_eq!(
+        world.backstop(&["status", "--json"]).await.json()["starting"],
+        "instance metadata does not answer: timeout (transport)"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_config_that_cannot_be_used_is_said_and_which_socket_is_asked_instead() {
+    let world = World::without_server();
+    let file = world.path("broken.toml");
+    std::io::Write::write_all(&mut std::fs::File::create(&file).unwrap(), b"fleet = 3\n").unwrap();
+    let broken = file.to_string_lossy().into_owned();
+    let absent = world.path("absent.toml").to_string_lossy().into_owned();
+    for path in [&broken, &absent] {
+        // Only verbs that change nothing: somebody's own agent may answer there.
+        for verb in [&["status"][..], &["explain"], &["history"]] {
+            let ran = world.backstop(&[&["--config", path], verb].concat()).await;
+            ran.complains(&["the config cannot be used", "/run/backstop/agent.sock", path]);
+        }
+    }
+    let socket = world.socket().to_string_lossy().into_owned();
+    let ran = world.backstop(&["--config", &broken, "--socket", &socket, "status"]).await;
+    assert!(!ran.err.contains("cannot be used"), "the socket is no guess: {}", ran.err);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_without_a_config_says_where_it_looks_and_how_to_go_on() {
+    let world = World::without_server();
+    let (absent, state) = (world.path("absent.toml"), world.path("state"));
+    let (absent, state) = (absent.to_string_lossy(), state.to_string_lossy());
+    let ran = world.backstop(&["agent", "--config", &absent, "--state-dir", &state]).await;
+    ran.exits(2).complains(&[&absent, "Expected", "a target group, a pager", "backstop config check", &absent]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -121,7 +217,7 @@ async fn check_and_explain_answer_why_not() {
         "x   no-latch  L-7f3a: es-client-2 failed in check",
         "!   rate      5 of 6 cycles",
         "ok  1 others",
-        "5m15s",
+        "Would take about 5m15s and the job: drain 5m00s, the job, check 15 s",
         "Next      backstop explain es-client-2",
     ]);
     world.backstop(&["check", "-v"]).await.says(&["ok  mode      mode is act"]);

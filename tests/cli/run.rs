@@ -19,7 +19,7 @@ async fn a_refusal_exits_with_its_own_code_and_says_who_why_and_what_next() {
     let world = World::new();
     for exit in Exit::ALL.into_iter().filter(|e| *e != Exit::Done) {
         let next = Some("backstop explain es-client-2".to_owned());
-        let message = format!("held by es-client-9: {}", exit.sentence());
+        let message = format!("held by es-client-9 ({})", exit.code());
         let reply = RunReply::Refused { exit: exit.code(), message: message.clone(), verdicts: None, next };
         world.fake.tell(|s| s.runs = vec![reply]);
         world.backstop(&RUN).await.exits(exit.code()).says(&[
@@ -65,7 +65,8 @@ async fn progress_reads_like_a_timeline() {
     let ran = world.backstop(&RUN).await;
     assert_eq!(
         ran.out,
-        "cycle c-91d2, es-client-2, fleet au-search.  Times are UTC.  Ctrl-C detaches; stop it with: backstop rejoin\n\
+        "cycle c-91d2, es-client-2, fleet au-search.  Times are UTC.\n\
+         Ctrl-C detaches and stops nothing; to stop it: backstop rejoin --reason \"...\"\n\
          03:02:12  claim       19 guards pass; slot 1 of 1                                   0.4 s\n\
          03:02:13  drain       es-clients 300 s                                              5m00s\n\
          03:02:14  check       refused x6  [2J\n\
@@ -331,4 +332,54 @@ async fn a_verdict_reaches_the_caller_though_nobody_reads_the_progress() {
         s.end = over(Exit::FailedBack);
     });
     finish(child).await.exits(101);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_long_refusal_stays_within_the_terminal_and_is_told_once() {
+    let world = World::new();
+    let long =
+        "L-7f3a: es-client-2 failed in check (transport; job apt-security): ".to_owned() + &"no answer ".repeat(12);
+    let reply = |verdicts| {
+        let message = format!("no-latch: {long}");
+        vec![RunReply::Refused { exit: 100, message, verdicts, next: Some("backstop explain es-client-2".to_owned()) }]
+    };
+    world.fake.tell(|s| s.runs = reply(None));
+    let ran = world.backstop(&RUN).await;
+    ran.exits(100).says(&["REFUSED, nothing was changed.", "exit 100\n", "Why       no-latch: L-7f3a"]);
+    assert!(ran.out.lines().all(|l| l.chars().count() <= 100), "{}", ran.out);
+    world.fake.tell(|s| {
+        let mut verdicts = s.check.verdicts.clone();
+        verdicts.0[0].sentence = long.as_str().into();
+        s.runs = reply(Some(verdicts));
+    });
+    let ran = world.backstop(&RUN).await;
+    assert_eq!(ran.out.matches("L-7f3a").count(), 1, "{}", ran.out);
+    assert!(ran.out.lines().all(|l| l.chars().count() <= 100), "{}", ran.out);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_forgets_the_dashes_is_given_the_right_form() {
+    let world = World::new();
+    for (args, right) in [
+        (&["run", "apt-get", "-y", "dist-upgrade"][..], " run -- apt-get -y dist-upgrade"),
+        (&["run", "--reboot", "never", "sh", "-c", "a b"], " run --reboot never -- sh -c 'a b'"),
+        (&["run"], " run -- apt-get -y dist-upgrade"),
+    ] {
+        world.backstop(args).await.exits(2).complains(&["Next      backstop", right]);
+    }
+    let ran = world.backstop(&["run", "--nonsense", "--", "true"]).await;
+    assert!(!ran.exits(2).err.contains("Next"), "the dashes are there: {}", ran.err);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_specific_error_has_a_specific_next_command() {
+    let world = World::new();
+    for (args, next) in [
+        (&["pause", "--reason", " "][..], "Next      backstop pause --reason"),
+        (&["hold", "--for", "8d", "--reason", "r"], "Next      backstop hold --for 4h --reason"),
+        (&["latch", "clear", "c-1", "--reason", "r"], "Next      backstop latch list"),
+        (&["run", "--override", "speed", "--reason", "r", "--", "true"], "Next      backstop check -v"),
+    ] {
+        world.backstop(args).await.exits(2).complains(&[next]);
+    }
 }

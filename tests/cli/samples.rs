@@ -69,6 +69,8 @@ fn node(n: u32, service: &str, doing: &str) -> NodeStatus {
         own: n == 1,
         service: service.to_owned(),
         targets: vec![("es-clients".to_owned(), if service == "in" { "healthy" } else { "unused" }.to_owned())],
+        since_ms: [None, Some(AT), Some(AT - 24 * 60 * MIN)][n as usize - 1],
+        registers_as: Vec::new(),
         doing: doing.to_owned(),
         agent: "1.2.0".to_owned(),
         beat_age_ms: Some(3_000),
@@ -95,6 +97,7 @@ pub(crate) fn status() -> Status {
         record: Some(record()),
         pages_waiting: Vec::new(),
         last_page_accepted: Some((7, AT + 21 * MIN)),
+        last_page: None,
         sees: vec![source("load balancer"), source("cluster"), source("fleet record"), source("members")],
         warnings: vec!["outside_watch is not set".to_owned()],
         next: Some("backstop explain es-client-2".to_owned()),
@@ -118,6 +121,11 @@ pub(crate) fn cycle() -> CycleStatus {
         late: false,
         deadline_left_ms: 10 * MIN,
     }
+}
+
+/// An operator's hold that ended so.
+pub(crate) fn hold_ended(exit: Exit, out_ms: u64) -> Ended {
+    Ended { job: "hold".into(), verdict: None, latch: None, out_ms, ..ended(exit) }
 }
 
 pub(crate) fn check() -> CheckReply {

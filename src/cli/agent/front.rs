@@ -94,6 +94,7 @@ impl<B: Backend> Front<B> {
             record: None,
             pages_waiting: Vec::new(),
             last_page_accepted: None,
+            last_page: None,
             sees: Vec::new(),
             warnings: Vec::new(),
             next: None,

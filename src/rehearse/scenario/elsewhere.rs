@@ -61,6 +61,7 @@ pub(super) async fn play(options: &Options, there: &Elsewhere, audience: &mut dy
         kills: Vec::new(),
         failures: std::collections::BTreeMap::new(),
         timeline,
+        told: false,
     })
 }
 

@@ -6,6 +6,7 @@ use crate::rehearse::fleet::{Machine, NodeStart};
 use crate::rehearse::pace;
 use crate::rehearse::shapes::Shape;
 use anyhow::{Context as _, bail};
+use std::io::Write as _;
 use std::process::Stdio;
 use std::time::Duration;
 use tokio::process::Command;
@@ -32,6 +33,10 @@ pub(crate) const UNKNOWN_TO_AUTOMATION: [Shape; 13] = [
 const CHECK_MS: u64 = 900_000;
 /// Longest wait (real) of all that is awaited here.
 const BOUND: Duration = Duration::from_secs(200);
+/// What a run said while it went on, in its machine's directory ...
+pub(crate) const RUN_LOG: &str = "run.log";
+/// ... and at its end.
+pub(crate) const RUN_JSON: &str = "run.json";
 /// Name of the job.
 const JOB: &str = "patch";
 
@@ -107,12 +112,14 @@ fn patched(machine: &Machine) -> usize {
 
 /// `backstop run --wait`, as a person or a play types it.
 async fn ask(i: usize, machine: Machine) -> anyhow::Result<(usize, Run)> {
-    let log = std::fs::File::create(machine.dir().join("run.log"))?;
     let mut command = Command::new(machine.program());
     command.arg("--config").arg(machine.config_file()).args(["run", "--wait", "4h", "--json", "--reboot", "always"]);
     command.args(["--name", JOB, "--", "sh", "-c", "echo patched >> \"$1\"", "sh"]).arg(marker(&machine));
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log).kill_on_drop(true);
+    command.stdin(Stdio::null()).kill_on_drop(true);
     let output = command.output().await.context("backstop run")?;
+    for (name, said) in [(RUN_JSON, &output.stdout), (RUN_LOG, &output.stderr)] {
+        std::fs::File::create(machine.dir().join(name)).and_then(|mut file| file.write_all(said))?;
+    }
     let said: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
     let text = |key: &str| said.get(key).and_then(serde_json::Value::as_str).map(str::to_owned);
     let run = Run {

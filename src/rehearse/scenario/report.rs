@@ -1,6 +1,7 @@
 //! What a scenario has to say for itself.
 
 use crate::rehearse::timeline::Timeline;
+use crate::words::short;
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -8,6 +9,8 @@ use std::fmt::Write as _;
 
 /// Version of the JSON object.
 const VERSION: u32 = 1;
+/// Characters of what was said or seen, where people read it; the JSON has all of it.
+const SEEN_MAX: usize = 90;
 
 /// One promise.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -87,6 +90,8 @@ pub struct Report {
     pub failures: BTreeMap<String, u64>,
     /// What happened.
     pub timeline: Timeline,
+    /// Its events were told as they happened, one after another: they are not told again at the end.
+    pub told: bool,
 }
 
 impl Report {
@@ -97,7 +102,8 @@ impl Report {
 
     /// For people, after the run.
     pub fn to_text(&self) -> String {
-        let mut text = format!("\n{}", self.timeline.render_text());
+        let events = if self.told { String::new() } else { self.timeline.render_events() };
+        let mut text = format!("\n{events}{}\n", self.timeline.summary());
         for (what, n) in &self.failures {
             writeln!(text, "  {n} requests: {what}").ok();
         }
@@ -107,7 +113,7 @@ impl Report {
         }
         for run in &self.runs {
             let exit = run.exit.map_or_else(|| "none".to_owned(), |e| e.to_string());
-            writeln!(text, "{}  exit {exit:<4}  {}", run.node, run.message).ok();
+            writeln!(text, "{}  exit {exit:<4}  {}", run.node, short(&run.message, SEEN_MAX)).ok();
             if let Some(next) = &run.next {
                 writeln!(text, "{:width$}  Next       {next}", "", width = run.node.len()).ok();
             }
@@ -125,7 +131,14 @@ impl Report {
         text.push('\n');
         let width = self.promises.iter().map(|p| p.promise.len()).max().unwrap_or(0);
         for p in &self.promises {
-            writeln!(text, "{}  {:<width$}  {}", if p.kept { "kept  " } else { "BROKEN" }, p.promise, p.seen).ok();
+            writeln!(
+                text,
+                "{}  {:<width$}  {}",
+                if p.kept { "kept  " } else { "BROKEN" },
+                p.promise,
+                short(&p.seen, SEEN_MAX)
+            )
+            .ok();
         }
         let verdict = match (self.kept(), self.faithful) {
             (true, false) => "All promises held.",
@@ -154,5 +167,35 @@ impl Report {
             "failures": self.failures,
             "timeline": self.timeline.to_json(),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rehearse::timeline::EventKind;
+
+    #[test]
+    fn events_that_were_told_as_they_happened_are_not_told_again() {
+        let mut timeline = Timeline::new("t", 3, 2);
+        timeline.event(1_000, "es-client-1", EventKind::Cycle, "leaves the load balancer");
+        let report = |told| Report {
+            name: "patch-all".to_owned(),
+            title: "t".to_owned(),
+            seed: 1,
+            scale: 60,
+            wall_ms: 0,
+            faithful: false,
+            notes: Vec::new(),
+            promises: Vec::new(),
+            runs: Vec::new(),
+            kills: Vec::new(),
+            failures: BTreeMap::new(),
+            timeline: timeline.clone(),
+            told,
+        };
+        let times = |told| report(told).to_text().matches("leaves the load balancer").count();
+        assert_eq!((times(false), times(true)), (1, 0));
+        assert!(report(true).to_text().contains("Requests 0 answered"), "the sums are always told");
     }
 }

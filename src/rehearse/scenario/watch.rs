@@ -155,7 +155,7 @@ impl Look {
                     None => String::new(),
                     Some((shape, None)) => format!("; every connection then fails as {shape}"),
                     Some((shape, Some(ms))) => {
-                        let span = crate::alerts::text::span(ms);
+                        let span = crate::words::span(ms);
                         format!("; every connection then fails as {shape} for {span}")
                     }
                 };
@@ -247,7 +247,8 @@ fn stage(entry: &Value, from: Option<&str>, to: Option<&str>) -> Option<(EventKi
             let kind = if ended.get("exit")?.as_str()? == "done" { EventKind::Cycle } else { EventKind::Failure };
             let message = ended.get("message")?.as_str()?;
             let out = ended.get("out_ms").and_then(Value::as_u64).filter(|ms| *ms > 0)?;
-            return Some((kind, format!("{message} ({} out)", crate::alerts::text::span(out))));
+            let out = crate::words::span(out);
+            return Some((kind, format!("was out for {out}: {message}")));
         }
         _ => return None,
     };
