@@ -1,7 +1,9 @@
 //! A rehearsal that is killed leaves no process behind.
 
 use super::{BOUND, PROGRAM};
+use backstop::core::job::RebootPolicy;
 use backstop::jobs::processes::working_in;
+use backstop::rehearse::fleet::{Fleet, FleetOptions, patch_request};
 use backstop::rehearse::pace;
 use rustix::process::{Pid, Signal, kill_process};
 use std::path::Path;
@@ -58,39 +60,50 @@ async fn neither_ctrl_c_nor_sigkill_of_a_rehearsal_leaves_a_process() {
     }
 }
 
+/// Names the directory of the fleet that this binary is to start, as a process of its own; without it there is nothing to do.
+const FLEET_DIR: &str = "BACKSTOP_TEST_FLEET_DIR";
+/// The job's script.
+const SCRIPT: &str = "BACKSTOP_TEST_SCRIPT";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn as_a_fleet_with_a_job_under_way() {
+    let (Some(dir), Ok(script)) = (std::env::var_os(FLEET_DIR), std::env::var(SCRIPT)) else { return };
+    let mut options = FleetOptions::new(PROGRAM);
+    options.groups.iter_mut().for_each(|g| g.deregistration_delay_s = 5);
+    options.keep = Some(dir.into());
+    let fleet = Fleet::start(options).await.unwrap();
+    let machine = fleet.machine(0).unwrap();
+    machine.run(&patch_request("patch", &["sh", "-c", &script], RebootPolicy::Never)).await.unwrap();
+    std::future::pending::<()>().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_job_under_way_ends_with_a_killed_rehearsal_and_so_does_what_left_its_session() {
     let temp = tempfile::tempdir().unwrap();
     let dir = temp.path().join("kept");
-    let mut rehearsal = rehearsal(&dir).await;
-    let pid = |name: &str| std::fs::read_to_string(temp.path().join(name)).ok()?.trim().parse::<u32>().ok();
     let at = temp.path().display();
     let script = format!(
         "setsid sh -c 'echo $$ > {at}/escaped; exec sleep 600' & \
          (env -i setsid sh -c 'echo $$ > {at}/orphan; exec sleep 600' &) ; echo $$ > {at}/job; exec sleep 600"
     );
-    let started = || ["escaped", "orphan", "job"].into_iter().filter_map(pid).count() == 3;
-    let ask = async {
-        // The node may be busy with the rehearsal's own job, which is over soon.
-        loop {
-            let mut run = Command::new(PROGRAM);
-            run.arg("--config").arg(dir.join("es-client-1/backstop.toml")).args(["run", "--wait", "4h", "--"]);
-            run.args(["sh", "-c", &script]).kill_on_drop(true);
-            run.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status().await.unwrap();
-        }
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", "orphans::as_a_fleet_with_a_job_under_way", "--nocapture"]).kill_on_drop(true);
+    command.env(FLEET_DIR, &dir).env(SCRIPT, &script);
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut fleet = command.spawn().unwrap();
+    let pids = || {
+        let read = |name: &str| std::fs::read_to_string(temp.path().join(name)).ok()?.trim().parse::<u32>().ok();
+        ["escaped", "orphan", "job"].into_iter().filter_map(read).collect::<Vec<u32>>()
     };
-    tokio::select! {
-        () = ask => unreachable!("it asks for ever"),
-        begun = pace::until(BOUND, started) => assert!(begun, "the job did not start"),
-    }
-    let pids: Vec<u32> = ["escaped", "orphan", "job"].into_iter().filter_map(pid).collect();
-    end(&mut rehearsal, Signal::KILL).await;
-    let left = || pids.iter().copied().filter(|pid| runs(*pid)).collect::<Vec<_>>();
+    assert!(pace::until(BOUND, || pids().len() == 3).await, "the job did not start");
+    end(&mut fleet, Signal::KILL).await;
+    let left = || pids().into_iter().filter(|pid| runs(*pid)).collect::<Vec<_>>();
     let gone = pace::until(BOUND, || of(&dir).is_empty() && left().is_empty()).await;
+    let survivors = left();
     // Whatever this test shows, nothing of it stays.
-    for pid in left() {
-        let _ = kill_process(Pid::from_raw(i32::try_from(pid).unwrap()).unwrap(), Signal::KILL);
+    for pid in &survivors {
+        let _ = kill_process(Pid::from_raw(i32::try_from(*pid).unwrap()).unwrap(), Signal::KILL);
     }
-    assert!(gone, "{:?} {:?}", of(&dir), left());
+    assert!(gone, "{:?} {survivors:?}", of(&dir));
     assert_eq!(working_in(&dir).unwrap(), []);
 }

@@ -17,6 +17,9 @@ use super::super::want;
 use super::Turn;
 use std::sync::Arc;
 
+/// Between two looks at a target that is not healthy yet, in ms, at least.
+const SETTLE_POLL_MS: u64 = 250;
+
 impl Turn<'_> {
     pub(super) fn homeward(&mut self, e: &Event) {
         match e {
@@ -148,7 +151,8 @@ impl Turn<'_> {
                 let mut each = own.iter().enumerate().map(|(g, o)| home(g, o));
                 let one = self.c.plan.rules.is(Mutant::OneGroupIsHome);
                 if if one { each.any(|h| h) } else { each.all(|h| h) } {
-                    return self.go(Stage::Settle);
+                    self.go(Stage::Settle);
+                    return self.settle(e); // the same read is the first look of it
                 }
                 if self.v.fault.is_none() {
                     // Why a group does not list it, for page and pace.
@@ -200,6 +204,12 @@ impl Turn<'_> {
             self.v.next_at = Some(if at.since_boot_ms < over_at.since_boot_ms { at } else { over_at });
         } else {
             (self.v.bake, self.v.disk_refused) = (None, false);
+            if fault.is_none() {
+                // Looked at often at first, and then the later the seldomer.
+                let waited = self.now.roughly_since(&self.c.entered).checked_div(10).unwrap_or(0);
+                let poll = self.c.plan.limits.poll_ms;
+                self.v.next_at = Some(self.now.plus(waited.clamp(SETTLE_POLL_MS.min(poll), poll)));
+            }
             self.needs_a_person(own);
         }
     }

@@ -18,12 +18,12 @@ use super::Turn;
 
 /// Reads that said nothing, in a row, before a guard counts as refused.
 const UNKNOWN_MAX: u8 = 3;
-/// Between two looks at the running job, in ms.
-const JOB_POLL_MS: u64 = 500;
+/// Between two looks at the running job, in ms: a quarter of the time that it has run, within these.
+const JOB_POLL_MS: (u64, u64) = (20, 500);
 /// Between two looks at the load balancer while the drain has long to go, in ms.
 const DRAIN_LOOK_MS: u64 = 30_000;
 /// The last part of the drain is watched closely, in ms.
-const DRAIN_CLOSE_MS: u64 = 1_000;
+const DRAIN_CLOSE_MS: u64 = 500;
 
 impl Turn<'_> {
     pub(super) fn claim(&mut self, e: &Event) {
@@ -151,30 +151,13 @@ impl Turn<'_> {
         let one = self.c.plan.rules.is(Mutant::OneGroupIsEnough);
         if if one { own.iter().any(out) } else { own.iter().all(out) } {
             self.go(Stage::Drain);
+            self.drain_own(own, None); // the same read is the first look of the drain
         }
     }
 
     pub(super) fn drain(&mut self, e: &Event) {
         match e {
-            Event::Own(own, fault) => {
-                self.note_own(own, fault.as_ref());
-                if self.registered_again() {
-                    self.fail(FailureClass::RegisteredAgain, "the target was registered again by another hand");
-                    return self.go(Stage::Check);
-                }
-                if self.all_gone() {
-                    (self.v.gone, self.v.next_at) = (true, None);
-                    if self.c.plan.limits.quiet_ms == 0 {
-                        self.leave_drain();
-                    }
-                } else if fault.is_none() {
-                    // Poll near the group's own delay: it shows `draining` for the whole of it.
-                    let left = self.c.plan.delay_ms().saturating_sub(self.c.deadline.elapsed_ms(self.now));
-                    let wait = left.saturating_sub(DRAIN_CLOSE_MS).min(DRAIN_LOOK_MS);
-                    let close = self.c.plan.limits.poll_ms.min(DRAIN_CLOSE_MS);
-                    self.v.next_at = Some(self.now.plus(wait.max(close)));
-                }
-            }
+            Event::Own(own, fault) => self.drain_own(own, fault.as_ref()),
             Event::Connections(Ok(n)) => {
                 self.v.connections = Some(*n);
                 self.v.quiet = match self.v.quiet.take() {
@@ -193,6 +176,26 @@ impl Turn<'_> {
                 self.retry(f);
             }
             _ => {}
+        }
+    }
+
+    fn drain_own(&mut self, own: &[Own], fault: Option<&Fault>) {
+        self.note_own(own, fault);
+        if self.registered_again() {
+            self.fail(FailureClass::RegisteredAgain, "the target was registered again by another hand");
+            return self.go(Stage::Check);
+        }
+        if self.all_gone() {
+            (self.v.gone, self.v.next_at) = (true, None);
+            if self.c.plan.limits.quiet_ms == 0 {
+                self.leave_drain();
+            }
+        } else if fault.is_none() {
+            // Poll near the group's own delay: it shows `draining` for the whole of it.
+            let left = self.c.plan.delay_ms().saturating_sub(self.c.deadline.elapsed_ms(self.now));
+            let wait = left.saturating_sub(DRAIN_CLOSE_MS).min(DRAIN_LOOK_MS);
+            let close = self.c.plan.limits.poll_ms.min(DRAIN_CLOSE_MS);
+            self.v.next_at = Some(self.now.plus(wait.max(close)));
         }
     }
 
@@ -245,7 +248,7 @@ impl Turn<'_> {
             Event::Own(own, fault) => self.still_gone(own, fault.as_ref()),
             Event::Started(Ok(())) => {
                 (self.v.started, self.c.job_started) = (true, true);
-                self.answered(Some(JOB_POLL_MS));
+                self.answered(Some(self.job_poll_ms()));
             }
             Event::Started(Err(f)) => {
                 // It may have started: ask, and look again before the next try.
@@ -287,6 +290,11 @@ impl Turn<'_> {
         }
     }
 
+    fn job_poll_ms(&self) -> u64 {
+        let ran = self.now.roughly_since(&self.c.entered).checked_div(4).unwrap_or(0);
+        ran.clamp(JOB_POLL_MS.0, JOB_POLL_MS.1)
+    }
+
     fn job(&mut self, status: &JobStatus) {
         match status {
             JobStatus::New if self.c.job_started => {
@@ -300,7 +308,7 @@ impl Turn<'_> {
             }
             JobStatus::Running => {
                 (self.v.started, self.c.job_started) = (true, true);
-                self.answered(Some(JOB_POLL_MS));
+                self.answered(Some(self.job_poll_ms()));
             }
             JobStatus::Lost => {
                 self.fail(FailureClass::JobLost, "the job was started, does not run, and left no verdict");
