@@ -206,9 +206,8 @@ impl Told<'_> {
                 self.then(format!("backstop rejoin --reason \"...\"   # on {node}: end the hold"));
             }
             None => {
-                self.say(format!(
-                    "No cycle explains that. Its agent registers it after a while (reconcile.self_heal_after) if its check passes."
-                ));
+                let heals = "No cycle explains that. Its agent registers it after a while (reconcile.self_heal_after) if its check passes.";
+                self.say(heals.to_owned());
                 self.then(format!("backstop rejoin --reason \"...\"   # on {node}: put it back now"));
                 self.then(format!("journalctl -u elasticsearch -n 100   # on {node}: if it does not answer"));
             }
@@ -308,6 +307,7 @@ impl Told<'_> {
 mod tests {
     use super::*;
     use serde_json::json;
+    use std::collections::BTreeMap;
 
     /// es-client-2 is out, its cycle failed in `check`, its latch blocks patching; es-client-1 is asked.
     fn status() -> Status {
@@ -323,8 +323,8 @@ mod tests {
         }
         let fault = "GET http://10.0.0.2:9200/: connection refused (transport)";
         s.cycle = serde_json::from_value(json!({
-            "cycle": "c-7f3a", "kind": "patch", "job": "apt-security", "stage": "check", "stage_since_ms": s.now_ms - 60_000,
-            "out_since_ms": s.now_ms - 90_000, "waiting_for": "check: try 168, connection refused", "tries": 168,
+            "cycle": "c-7f3a", "kind": "patch", "job": "apt-security", "stage": "check", "stage_since_ms": s.now_ms.saturating_sub(60_000),
+            "out_since_ms": s.now_ms.saturating_sub(90_000), "waiting_for": "check: try 168, connection refused", "tries": 168,
             "fault": fault, "failure": ["check", "transport", format!("check took longer than 900 s: {fault}")],
             "early": null, "late": true, "deadline_left_ms": 0
         }))
@@ -372,7 +372,7 @@ mod tests {
             assert_eq!(told.matches(word).count(), 1, "{word}: {told}");
         }
         let mut calm = status();
-        calm.record = calm.record.map(|r| Record { latches: Default::default(), slots: Default::default(), ..r });
+        calm.record = calm.record.map(|r| Record { latches: BTreeMap::new(), slots: BTreeMap::new(), ..r });
         let told = explain(&calm, "es-client-1");
         assert!(texts(&told).contains(GUARD) && told.next == ["backstop check"], "{told:?}");
     }

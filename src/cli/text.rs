@@ -40,7 +40,8 @@ pub(super) fn table(rows: &[Vec<String>]) -> Vec<String> {
     let widths = widths(rows);
     for row in rows {
         let Some((last, head)) = row.split_last() else { continue };
-        let head: String = head.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}  ")).collect();
+        let head: Vec<String> = head.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}  ")).collect();
+        let head = head.concat();
         let indent = head.chars().count();
         let mut rest = wrap(last, WIDTH.saturating_sub(indent).max(NARROWEST)).into_iter();
         lines.push(format!("{head}{}", rest.next().unwrap_or_default()).trim_end().to_owned());

@@ -304,10 +304,9 @@ impl Ask {
             Ask::Rejoin(RejoinRequest { reason: r, .. })
             | Ask::Pause(ReasonRequest { reason: r })
             | Ask::Unpause(ReasonRequest { reason: r }) => reason(r),
-            Ask::Hold(r) if r.for_s == 0 || r.for_s > HOLD_S_MAX => Err((
-                format!("a hold of {}", crate::words::span(r.for_s.saturating_mul(1_000))),
-                "a time between 1 second and 7 days".to_owned(),
-            )),
+            Ask::Hold(r) if r.for_s == 0 || r.for_s > HOLD_S_MAX => {
+                Err((format!("a hold of {} s", r.for_s), "a time between 1 second and 7 days".to_owned()))
+            }
             Ask::Hold(r) => reason(&r.reason),
             Ask::LatchClear(r) if !r.latch.starts_with("L-") => Err((
                 format!("{} is not the id of a latch", r.latch),
