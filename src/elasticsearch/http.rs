@@ -55,7 +55,7 @@ impl Caller {
             .retry(reqwest::retry::never())
             .no_proxy()
             .pool_max_idle_per_host(1)
-            .connect_timeout(timeout.min(CONNECT_MAX))
+            .connect_timeout(connect_within(timeout))
             .timeout(timeout);
         let builder = if base.scheme() == "https" {
             builder.tls_certs_merge(secrets.roots)
@@ -109,6 +109,11 @@ impl Caller {
             }
         }
     }
+}
+
+/// Less than the whole call may take: of two deadlines at the same moment the wrong one would say how far it came.
+fn connect_within(timeout: Duration) -> Duration {
+    timeout.mul_f64(0.75).min(CONNECT_MAX)
 }
 
 fn retry_after_ms(response: &Response) -> Option<u64> {
