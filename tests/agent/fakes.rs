@@ -11,11 +11,12 @@ use backstop::clock::{Clock, ManualClock};
 use backstop::control::protocol::RunReply;
 use backstop::core::cycle::StageName;
 use backstop::core::error::{Class, Fault};
+use backstop::core::exit::Exit;
 use backstop::core::ids::InstanceId;
 use backstop::core::job::{JobResult, JobSpec, JobStatus, RebootPolicy, Verdict};
 use backstop::core::member::Member;
 use backstop::core::plan::Kind;
-use backstop::core::record::Record;
+use backstop::core::record::{Extra, Hold, Pause, Record};
 use backstop::core::settings::{BalancerKind, CheckPass, CheckSettings, GroupFacts, NodeIdentity, TargetType};
 use backstop::core::target::{GroupArn, Named, Poll, Reason, Row, Target, TargetState};
 use backstop::core::time::{BootId, Now};
@@ -52,6 +53,7 @@ pub enum Call {
     Check,
     ReadRecord,
     WriteRecord,
+    KillJob,
     Page,
 }
 
@@ -166,6 +168,11 @@ impl Fake {
         self.inner().own = [Place::Out; 2];
     }
 
+    /// The job runs.
+    pub fn job_runs(&self) -> bool {
+        self.inner().job == JobStatus::Running
+    }
+
     /// The job was asked for.
     pub fn job_began(&self) -> bool {
         self.inner().job != JobStatus::New
@@ -220,7 +227,16 @@ impl Fake {
         }
     }
 
-    /// One call: counted, and failed if it was told to. A write of which nothing is known may have been applied: here it is.
+    /// A write: as every call, but one of which nothing is known may have been applied, and here it has been.
+    fn write(&self, call: Call, apply: impl FnOnce(&mut Inner)) -> Result<(), Fault> {
+        let outcome = self.call(call);
+        if outcome.as_ref().err().is_none_or(|f| f.class == Class::OutcomeUnknown) {
+            apply(&mut self.inner());
+        }
+        outcome
+    }
+
+    /// One call: counted, and failed if it was told to.
     fn call(&self, call: Call) -> Result<(), Fault> {
         self.activity.fetch_add(1, Ordering::SeqCst);
         let at = self.clock.now().since_boot_ms;
@@ -277,23 +293,23 @@ impl LoadBalancer for Fake {
     }
 
     async fn register(&self, t: &Target) -> Result<(), Fault> {
-        self.call(Call::Register)?;
         let now = self.clock.now().since_boot_ms;
-        let p = &mut self.inner().own[Fake::group_of(t)];
-        if matches!(p, Place::Out | Place::Draining(_)) {
-            *p = Place::Initial(now);
-        }
-        Ok(())
+        self.write(Call::Register, |i| {
+            let p = &mut i.own[Fake::group_of(t)];
+            if matches!(p, Place::Out | Place::Draining(_)) {
+                *p = Place::Initial(now);
+            }
+        })
     }
 
     async fn deregister(&self, t: &Target) -> Result<(), Fault> {
-        self.call(Call::Deregister)?;
         let now = self.clock.now().since_boot_ms;
-        let p = &mut self.inner().own[Fake::group_of(t)];
-        if matches!(p, Place::Healthy | Place::Initial(_)) {
-            *p = Place::Draining(now);
-        }
-        Ok(())
+        self.write(Call::Deregister, |i| {
+            let p = &mut i.own[Fake::group_of(t)];
+            if matches!(p, Place::Healthy | Place::Initial(_)) {
+                *p = Place::Draining(now);
+            }
+        })
     }
 
     async fn group(&self, _: &GroupArn) -> Result<GroupFacts, Fault> {
@@ -327,13 +343,18 @@ impl FleetStore for Fake {
     }
 
     async fn compare_and_set(&self, expected: &Version, bytes: Vec<u8>) -> Result<Version, CasFault> {
-        self.call(Call::WriteRecord).map_err(CasFault::Fault)?;
-        let mut i = self.inner();
-        if i.record.as_deref() != Some(&*expected.0) {
-            return Err(CasFault::Conflict);
+        let mut fits = false;
+        let outcome = self.write(Call::WriteRecord, |i| {
+            fits = i.record.as_deref() == Some(&*expected.0);
+            if fits {
+                i.record = Some(bytes.clone());
+            }
+        });
+        match outcome {
+            Ok(()) if fits => Ok(Version(bytes.into())),
+            Ok(()) => Err(CasFault::Conflict),
+            Err(fault) => Err(CasFault::Fault(fault)),
         }
-        i.record = Some(bytes.clone());
-        Ok(Version(bytes.into()))
     }
 
     async fn create(&self, bytes: Vec<u8>) -> Result<Version, CasFault> {
@@ -374,11 +395,11 @@ impl Jobs for Fake {
     }
 
     async fn kill(&self, _: &str) -> Result<(), Fault> {
-        let mut i = self.inner();
-        if i.job == JobStatus::Running {
-            i.job = JobStatus::Ended(Verdict { result: JobResult::Killed, ..good() });
-        }
-        Ok(())
+        self.write(Call::KillJob, |i| {
+            if i.job == JobStatus::Running {
+                i.job = JobStatus::Ended(Verdict { result: JobResult::Killed, ..good() });
+            }
+        })
     }
 }
 
@@ -533,6 +554,14 @@ impl Running {
         let (reply, answer) = oneshot::channel();
         let begin = Request::Begin { kind, by: "test".into(), overrides: Vec::new(), request: "".into(), reply };
         self.queue.send(begin).await.unwrap();
+        answer.await.unwrap()
+    }
+
+    pub async fn hold(&self, for_s: u64) -> Result<String, (Exit, String)> {
+        let order = Pause { by: "ann".into(), reason: "a look".into(), since_ms: 0, extra: Extra::new() };
+        let hold = Hold { node: "es-client-1".into(), order, for_s, extra: Extra::new() };
+        let (reply, answer) = oneshot::channel();
+        self.queue.send(Request::Hold { hold, reply }).await.unwrap();
         answer.await.unwrap()
     }
 

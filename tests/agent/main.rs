@@ -15,6 +15,7 @@ mod claim;
 mod config_reload;
 mod disk;
 mod fakes;
+mod hold;
 mod kill;
 mod scene;
 mod start_states;

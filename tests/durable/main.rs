@@ -11,3 +11,5 @@ mod fleet;
 mod jobs;
 #[cfg(test)]
 mod processes;
+#[cfg(test)]
+mod versions;
