@@ -1,7 +1,8 @@
 //! An operator's hold, end to end: real agents in processes of their own, and where a moment has to be held still that no
 //! process can be stopped at, one agent in a controlled world.
 
-use crate::fakes::{Call, Fake, Running, Trouble};
+use crate::fakes::{Call, Fake, Trouble};
+use crate::running::Running;
 use crate::scene::{BOUND, Scene, options};
 use backstop::control::protocol::{Done, HoldRequest, RejoinRequest, RunReply};
 use backstop::core::cycle::StageName;
@@ -69,7 +70,7 @@ async fn a_killed_agent_goes_on_holding_and_rejoin_ends_it() {
     let status = s.me.wait_status(BOUND, |status| status.cycle.is_some()).await.unwrap();
     assert_eq!(status.cycle.unwrap().stage, StageName::Held);
     // After a whole look at the world it is still out, in the same hold.
-    s.me.wait_sees(2, BOUND).await.ok();
+    s.me.wait_status(BOUND, |status| status.in_service == Some(1)).await.unwrap();
     let after = s.me.durable().unwrap();
     assert_eq!(after.cycle.as_ref().map(|c| &c.stage), before.cycle.as_ref().map(|c| &c.stage));
     assert!(!s.fleet.serves(&s.me) && s.fleet.record().unwrap().holds.contains_key(&me(&s)));
@@ -171,10 +172,13 @@ async fn a_node_that_claims_its_slot_is_not_held() {
 #[tokio::test]
 async fn a_hold_that_the_record_does_not_acknowledge_does_not_come_about_and_the_node_goes_home() {
     let fake = Fake::new();
-    fake.trouble(Call::Check, Some(Trouble::Class(Class::NotReady)));
+    fake.job_ends(None);
     let r = Running::start(&fake).await;
     r.pass(2).await;
     r.run_job().await;
+    r.until("the job runs", 300, |r| r.fake.job_runs()).await;
+    fake.trouble(Call::Check, Some(Trouble::Class(Class::NotReady)));
+    fake.job_ends(Some(crate::fakes::good()));
     r.until("check", 300, |r| r.stage() == Some(StageName::Check)).await;
     fake.trouble(Call::WriteRecord, Some(Trouble::Class(Class::Transport)));
     let (exit, message) = r.hold(60).await.unwrap_err();

@@ -17,6 +17,10 @@ mod disk;
 mod fakes;
 mod hold;
 mod kill;
+mod meeting;
+mod running;
 mod scene;
 mod start_states;
+#[path = "../support/mod.rs"]
+mod support;
 mod way_back;

@@ -1,6 +1,6 @@
 //! What schema 1 has stored loads for ever: see `tests/fixtures/state/README.md`.
 
-use backstop::core::cycle::{FailureClass, Stage, StageName};
+use backstop::core::cycle::{FailureClass, Seen, Stage, StageName};
 use backstop::core::effect::Want;
 use backstop::core::error::Class;
 use backstop::core::exit::Exit;
@@ -58,7 +58,7 @@ fn a_state_of_each_stage_is_resumed() {
             wall_ms: c.entered.wall_ms + 1,
             since_boot_ms: c.entered.since_boot_ms + 1,
         };
-        assert_ne!(want(d, &Default::default(), &now), Want::Idle, "{stage}");
+        assert_ne!(want(d, &Seen::default(), &now), Want::Idle, "{stage}");
     }
 }
 
@@ -101,7 +101,7 @@ fn a_failing_state_goes_on_with_its_latch() {
     for stage in [StageName::Check, StageName::Settle] {
         let journal = opened(stage.label());
         let entered = journal.now().cycle.as_ref().unwrap().entered.clone();
-        let wanted = want(journal.now(), &Default::default(), &entered);
+        let wanted = want(journal.now(), &Seen::default(), &entered);
         assert!(matches!(&wanted, Want::Do(effect) if effect.label() == "set-latch"), "{stage}: {wanted:?}");
     }
 }

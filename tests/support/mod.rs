@@ -1,7 +1,12 @@
 //! What the test binaries share. Each uses a part of it.
 //!
 //! The list of lints at the head of each binary is not here: an attribute of a crate cannot come from a module.
-#![allow(dead_code, reason = "each test binary uses a part")]
+#![allow(
+    dead_code,
+    clippy::expect_used,
+    clippy::arithmetic_side_effects,
+    reason = "each test binary uses a part; what fails here fails the test"
+)]
 
 pub(crate) mod tls;
 pub(crate) mod wire;
