@@ -18,7 +18,8 @@ pub fn builder(url: &Url, timeout: Duration) -> ClientBuilder {
         .http1_only()
         .redirect(Policy::none())
         .retry(reqwest::retry::never())
-        .connect_timeout(timeout.min(CONNECT_MAX))
+        // Less than the whole call may take: of two deadlines at the same moment the wrong one would say how far it came.
+        .connect_timeout(timeout.mul_f64(0.75).min(CONNECT_MAX))
         .timeout(timeout);
     if url.scheme() == "https" {
         return builder;

@@ -7,6 +7,8 @@
     clippy::expect_used,
     clippy::indexing_slicing,
     clippy::arithmetic_side_effects,
+    clippy::panic,
+    clippy::wildcard_enum_match_arm,
     reason = "helpers of a test fail the test"
 )]
 
@@ -14,9 +16,15 @@ mod support;
 
 #[path = "adapters/elb.rs"]
 mod elb;
+#[path = "adapters/elb_rows.rs"]
+mod elb_rows;
+#[path = "adapters/made.rs"]
+mod made;
 #[path = "adapters/metadata.rs"]
 mod metadata;
 #[path = "adapters/node.rs"]
 mod node;
-#[path = "adapters/node_tls.rs"]
-mod node_tls;
+#[path = "adapters/rows.rs"]
+mod rows;
+#[path = "adapters/walk.rs"]
+mod walk;

@@ -149,7 +149,8 @@ impl Elb {
 
     async fn describe(&self, group: &GroupArn, by_name: Option<TargetDescription>) -> Result<Vec<Row>, Failure> {
         let call = self.client.describe_target_health().target_group_arn(group.to_string());
-        let call = call.set_targets(by_name.map(|t| vec![t]));
+        let call = call.set_targets(by_name.map(|t| vec![t])).customize();
+        let call = call.interceptor(AnswerElement("DescribeTargetHealthResponse"));
         let what = format!("DescribeTargetHealth of {}", group.name());
         let answer = self.call(Operation::Read, &what, Box::pin(call.send())).await?;
         rows(answer.target_health_descriptions()).map_err(Failure::uncoded)
@@ -221,15 +222,17 @@ impl LoadBalancer for Elb {
 
     async fn group(&self, group: &GroupArn) -> Result<GroupFacts, Fault> {
         let what = format!("DescribeTargetGroups {}", group.name());
-        let call = self.client.describe_target_groups().target_group_arns(group.to_string()).send();
-        let groups = self.call(Operation::Read, &what, Box::pin(call)).await.map_err(|f| f.fault)?;
+        let call = self.client.describe_target_groups().target_group_arns(group.to_string()).customize();
+        let call = call.interceptor(AnswerElement("DescribeTargetGroupsResponse"));
+        let groups = self.call(Operation::Read, &what, Box::pin(call.send())).await.map_err(|f| f.fault)?;
         let found = groups.target_groups().iter().find(|g| g.target_group_arn() == Some(&*group.0));
         let Some(found) = found else {
             return Err(Fault::transport(format!("{what}: the answer does not contain that group")));
         };
         let what = format!("DescribeTargetGroupAttributes {}", group.name());
-        let call = self.client.describe_target_group_attributes().target_group_arn(group.to_string()).send();
-        let attributes = self.call(Operation::Read, &what, Box::pin(call)).await.map_err(|f| f.fault)?;
+        let call = self.client.describe_target_group_attributes().target_group_arn(group.to_string()).customize();
+        let call = call.interceptor(AnswerElement("DescribeTargetGroupAttributesResponse"));
+        let attributes = self.call(Operation::Read, &what, Box::pin(call.send())).await.map_err(|f| f.fault)?;
         group_facts(found, attributes.attributes())
     }
 

@@ -1,7 +1,8 @@
 //! The ways in which a search node fails to answer, by name. A server serves each on a plain socket, byte by byte, since
 //! no HTTP library would send most of them.
 //!
-//! Not here: what needs no server (DNS, a refused or filtered port), and what needs real certificates.
+//! Not here: what needs no server (DNS, a refused or filtered port), and what needs real certificates. The tests of the
+//! adapters make those themselves, beside their table of all that was ever seen (`tests/adapters/rows.rs`).
 
 mod script;
 
@@ -64,6 +65,8 @@ shapes! {
     BadChunkSize = "bad-chunk-size",
     /// A body without length, closed in mid-JSON: no transport error at all.
     CloseDelimitedCut = "close-delimited-cut",
+    /// The whole body without a length: its end is the close.
+    CloseDelimited = "close-delimited",
     /// Announced as gzip, and none.
     GzipGarbage = "gzip-garbage",
     /// The beginning of a gzip stream.
@@ -104,6 +107,10 @@ shapes! {
     Http2Preface = "http2-preface",
     /// An HTTP/2 GOAWAY frame.
     Http2Goaway = "http2-goaway",
+    /// An HTTP/2 GOAWAY frame, `ENHANCE_YOUR_CALM`.
+    Http2EnhanceYourCalm = "http2-enhance-your-calm",
+    /// An HTTP/2 `RST_STREAM` frame, `REFUSED_STREAM`.
+    Http2RstStream = "http2-rst-stream",
     /// Redirected to itself.
     RedirectLoop = "redirect-loop",
     /// 301 to another host's page.
@@ -132,6 +139,10 @@ shapes! {
     Unauthorized = "status-401",
     /// 403 `security_exception`
     Forbidden = "status-403",
+    /// 403 `security_exception` of a licence that does not comply.
+    LicenceForbidden = "status-403-licence",
+    /// 403 HTML of a firewall.
+    Firewall = "status-403-html",
     /// 403 `cluster_block_exception`
     ReadOnlyBlock = "status-403-cluster-block",
     /// 404 without a handler.
@@ -170,16 +181,26 @@ shapes! {
     CircuitBreaker = "status-429",
     /// 429 `es_rejected_execution_exception` without one.
     Rejected = "status-429-rejected",
+    /// 429 `cluster_block_exception`, the disk is full.
+    FloodStage = "status-429-flood-stage",
+    /// 429 `process_cluster_event_timeout_exception`, as newer versions say it.
+    ClusterEventTimeout429 = "status-429-cluster-event-timeout",
     /// 431
     HeadersTooLarge = "status-431",
     /// 500 `node_not_connected_exception`
     InternalError = "status-500",
     /// 500 without a body.
     Empty500 = "status-500-empty",
+    /// 500 `null_pointer_exception`
+    NullPointer = "status-500-null-pointer",
+    /// 500 `transport_exception`, the transport is closed.
+    TransportClosed = "status-500-transport-closed",
     /// 502 HTML of a proxy.
     BadGatewayHtml = "status-502-html",
     /// 502 `connect_transport_exception`
     BadGateway = "status-502",
+    /// 502 without a body.
+    Empty502 = "status-502-empty",
     /// 503 `master_not_discovered_exception`
     NoMaster = "status-503-no-master",
     /// 503 `cluster_manager_not_discovered_exception`
@@ -188,6 +209,22 @@ shapes! {
     BareString503 = "status-503-bare-string",
     /// 503 `cluster_block_exception`, state not recovered.
     NotRecovered = "status-503-not-recovered",
+    /// 503 `cluster_block_exception`, no master.
+    NoMasterBlock = "status-503-no-master-block",
+    /// 503 `authentication_processing_error`
+    AuthenticationProcessing = "status-503-authentication",
+    /// 503, the licence is not there yet.
+    LicenceMissing = "status-503-licence",
+    /// 503 `unavailable_shards_exception`
+    UnavailableShards = "status-503-unavailable-shards",
+    /// 503 `no_shard_available_action_exception`
+    NoShardAvailable = "status-503-no-shard",
+    /// 503 `search_phase_execution_exception`, all shards failed.
+    AllShardsFailed = "status-503-all-shards-failed",
+    /// 503 `node_closed_exception`
+    NodeClosed = "status-503-node-closed",
+    /// 503 `process_cluster_event_timeout_exception`
+    ClusterEventTimeout = "status-503-cluster-event-timeout",
     /// 503 without a body.
     Empty503 = "status-503-empty",
     /// 503 HTML of a load balancer.
@@ -228,10 +265,14 @@ impl Shape {
         Shape::ALL.iter().copied().find(|s| s.name() == name)
     }
 
-    /// Is a node that answers so ready, for a check of identity and health? Only four are: a colour is the cluster's, the
-    /// product header is not everybody's, and failed shards show in a canary search alone.
+    /// Is a node that answers so ready, for a check of identity and health? Only five are: a colour is the cluster's, the
+    /// product header is not everybody's, a body may end with the connection, and failed shards show in a canary search
+    /// alone.
     pub const fn is_ready(self) -> bool {
-        matches!(self, Shape::Red | Shape::Yellow | Shape::NoProductHeader | Shape::FailuresInside)
+        matches!(
+            self,
+            Shape::Red | Shape::Yellow | Shape::NoProductHeader | Shape::CloseDelimited | Shape::FailuresInside
+        )
     }
 
     /// Would a canary search notice it, and nothing else?
@@ -253,7 +294,9 @@ impl Shape {
             | Shape::TlsAlertProtocolVersion
             | Shape::PlainOnTlsPort
             | Shape::Http2Preface
-            | Shape::Http2Goaway => Moment::FirstBytes,
+            | Shape::Http2Goaway
+            | Shape::Http2EnhanceYourCalm
+            | Shape::Http2RstStream => Moment::FirstBytes,
             _ => Moment::Request,
         }
     }

@@ -1,6 +1,7 @@
 //! The state directory in trouble, at every stage: the node comes back, the page is delivered, nothing is guessed.
 
-use crate::fakes::{Call, Fake, Running, Trouble, good};
+use crate::fakes::{Call, Fake, Trouble, good};
+use crate::running::Running;
 use backstop::control::protocol::RunReply;
 use backstop::core::cycle::StageName;
 use backstop::core::error::Class;

@@ -1,48 +1,60 @@
-//! A world whose time and faults are controlled: three nodes behind two target groups, everything in memory. Only the
-//! agent is real: its loop, journal, observer and page delivery.
+//! A world whose time and faults are controlled: nodes behind target groups, everything in memory. Only agents are real
+//! (`running`): their loop, journal, observer and page delivery. A [`Fake`] is one node's view of the world.
 
-use backstop::agent::handle::{Handle, Reload};
-use backstop::agent::observe;
-use backstop::agent::pages::deliver;
-use backstop::agent::shared::{NodeView, Parts, Shared, World};
-use backstop::agent::supervisor::{Task, spawn};
-use backstop::agent::turn::{Agent, Request};
+use crate::meeting::Meeting;
+use backstop::agent::shared::World;
 use backstop::alerts::Rendered;
 use backstop::clock::{Clock, ManualClock};
-use backstop::control::protocol::RunReply;
-use backstop::core::cycle::StageName;
 use backstop::core::error::{Class, Fault};
 use backstop::core::ids::InstanceId;
-use backstop::core::job::{JobResult, JobSpec, JobStatus, RebootPolicy, Verdict};
+use backstop::core::job::{JobResult, JobSpec, JobStatus, Verdict};
 use backstop::core::member::Member;
-use backstop::core::plan::Kind;
 use backstop::core::record::Record;
 use backstop::core::settings::{BalancerKind, CheckPass, CheckSettings, GroupFacts, NodeIdentity, TargetType};
 use backstop::core::target::{GroupArn, Named, Poll, Reason, Row, Target, TargetState};
 use backstop::core::time::{BootId, Now};
-use backstop::fleet::Fleet;
-use backstop::host::identity::InstanceIdentity;
 use backstop::ports::{
     BoxFuture, CasFault, FleetStore, Host, Jobs, LoadBalancer, MayRegister, NodeCheck, PageSink, Version,
 };
 use backstop::state::fault::{FaultDisk, FaultFiles};
-use backstop::state::journal::Journal;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
-use tokio::sync::{mpsc, oneshot, watch};
 
-pub const ME: &str = "i-0000000000000001";
+/// The first node; most tests have an agent on this one only.
+pub const ME: &str = "i-00000000000000001";
 pub const GROUPS: [&str; 2] = [
     "arn:aws:elasticloadbalancing:eu-west-1:123456789012:targetgroup/es-clients/0123456789abcdef",
     "arn:aws:elasticloadbalancing:eu-west-1:123456789012:targetgroup/es-internal/fedcba9876543210",
 ];
+/// How long a drain takes, unless it never ends.
 const DRAIN_MS: u64 = 20_000;
 const INITIAL_MS: u64 = 10_000;
-/// What one pump moves the clock by.
-pub const STEP_MS: u64 = 1_000;
+
+/// The instance of a node, by its number from 1 on.
+pub fn instance(n: usize) -> String {
+    format!("i-{n:017x}")
+}
+
+/// The name of a node.
+pub fn name(n: usize) -> String {
+    format!("es-client-{n}")
+}
+
+/// What there is.
+#[derive(Clone, Copy, Debug)]
+pub struct Scale {
+    pub nodes: usize,
+    pub groups: usize,
+    pub drains_end: bool,
+}
+
+impl Scale {
+    /// Three nodes behind two groups.
+    pub const USUAL: Scale = Scale { nodes: 3, groups: 2, drains_end: true };
+}
 
 /// A call that can be made to fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -54,6 +66,7 @@ pub enum Call {
     Check,
     ReadRecord,
     WriteRecord,
+    KillJob,
     Page,
 }
 
@@ -82,7 +95,13 @@ enum Place {
 }
 
 struct Inner {
-    own: [Place; 2],
+    scale: Scale,
+    /// Of each node, in each group.
+    places: BTreeMap<String, Vec<Place>>,
+    /// Deregister calls, by target.
+    deregistered: BTreeMap<String, usize>,
+    /// Fewest nodes that were in service in every group at any time.
+    fewest: usize,
     record: Option<Vec<u8>>,
     members: BTreeMap<String, Vec<u8>>,
     job: JobStatus,
@@ -97,6 +116,16 @@ struct Inner {
     reboots: u32,
 }
 
+impl Inner {
+    fn places(&mut self, instance: &str) -> &mut Vec<Place> {
+        self.places.get_mut(instance).unwrap()
+    }
+
+    fn serving(&self) -> usize {
+        self.places.values().filter(|p| p.iter().all(|p| *p == Place::Healthy)).count()
+    }
+}
+
 /// What a group says about the own target, whatever is so.
 #[derive(Clone, Debug)]
 pub struct Shown {
@@ -108,13 +137,18 @@ pub struct Shown {
     pub others: bool,
 }
 
-/// The world. Clones are the same one.
+/// One node in the world. Clones are the same one.
 #[derive(Clone)]
 pub struct Fake {
     pub clock: ManualClock,
+    /// The disk of this node.
     pub files: FaultFiles,
+    /// Which node, from 1 on.
+    pub n: usize,
+    /// Where the fleet record is, if not in here.
+    meeting: Option<Meeting>,
     /// A save that takes longer (real) counts as refused; `None`: as in the product.
-    patience: Option<Duration>,
+    pub patience: Option<Duration>,
     inner: Arc<Mutex<Inner>>,
     activity: Arc<AtomicU64>,
 }
@@ -124,40 +158,29 @@ pub fn good() -> Verdict {
 }
 
 impl Fake {
+    /// The first of three nodes.
     pub fn new() -> Fake {
+        Fake::first_of(Scale::USUAL)
+    }
+
+    pub fn first_of(scale: Scale) -> Fake {
         let start = Now { wall_ms: 1_700_000_000_000, boot: BootId("boot-1".into()), since_boot_ms: 50_000 };
         let record = serde_json::to_vec(&Record::new("test".into())).unwrap();
-        let mut members = BTreeMap::new();
-        for n in 1..=3 {
-            let instance = format!("i-000000000000000{n}");
-            let targets = GROUPS.iter().map(|g| target(g, &instance)).collect();
-            let member = Member {
-                schema: 1,
-                instance: instance.as_str().into(),
-                node: format!("es-client-{n}").as_str().into(),
-                targets,
-                agent: "test".into(),
-                reads_schema: 1,
-                boot: BootId("other".into()),
-                beat: 1,
-                doing: "idle".into(),
-                node_id: None,
-                address: None,
-                sees: Vec::new(),
-                record: None,
-                at_ms: 0,
-                extra: BTreeMap::new(),
-            };
-            members.insert(instance, serde_json::to_vec(&member).unwrap());
-        }
+        let all = || (1..=scale.nodes).map(instance);
+        let members = (1..=scale.nodes).map(|n| (instance(n), serde_json::to_vec(&member(n, scale.groups)).unwrap()));
         Fake {
             clock: ManualClock::new(start),
             files: FaultFiles::default(),
+            n: 1,
+            meeting: None,
             patience: None,
             inner: Arc::new(Mutex::new(Inner {
-                own: [Place::Healthy; 2],
+                scale,
+                places: all().map(|i| (i, vec![Place::Healthy; scale.groups])).collect(),
+                deregistered: BTreeMap::new(),
+                fewest: scale.nodes,
                 record: Some(record),
-                members,
+                members: members.collect(),
                 job: JobStatus::New,
                 next_verdict: Some(good()),
                 trouble: BTreeMap::new(),
@@ -176,6 +199,22 @@ impl Fake {
     /// One whose agents give up a save after so long.
     pub fn patient(patience: Duration) -> Fake {
         Fake { patience: Some(patience), ..Fake::new() }
+    }
+
+    /// Another node of this world, with a disk of its own, and its way to the fleet record.
+    pub fn node(&self, n: usize, meeting: Meeting) -> Fake {
+        Fake { n, files: FaultFiles::default(), meeting: Some(meeting), ..self.clone() }
+    }
+
+    pub fn instance(&self) -> String {
+        instance(self.n)
+    }
+
+    /// Deregister calls by target, who is not in service, and the fewest that ever were.
+    pub fn left(&self) -> (BTreeMap<String, usize>, Vec<String>, usize) {
+        let i = self.inner();
+        let out = i.places.iter().filter(|(_, p)| p.iter().any(|p| *p != Place::Healthy));
+        (i.deregistered.clone(), out.map(|(id, _)| id.clone()).collect(), i.fewest)
     }
 
     /// From now on the group with this index says this; `None`: what is so.
@@ -219,12 +258,26 @@ impl Fake {
 
     /// Somebody has taken the own target out of every group, without a drain.
     pub fn take_out(&self) {
-        self.inner().own = [Place::Out; 2];
+        self.inner().places(ME).fill(Place::Out);
+    }
+
+    /// The job runs.
+    pub fn job_runs(&self) -> bool {
+        self.inner().job == JobStatus::Running
     }
 
     /// The job was asked for.
     pub fn job_began(&self) -> bool {
         self.inner().job != JobStatus::New
+    }
+
+    pub fn groups(&self) -> usize {
+        self.inner().scale.groups
+    }
+
+    /// Goes up with each call: the world is at rest when it does not.
+    pub fn activity(&self) -> u64 {
+        self.activity.load(Ordering::SeqCst)
     }
 
     fn inner(&self) -> MutexGuard<'_, Inner> {
@@ -262,21 +315,32 @@ impl Fake {
     /// Healthy in both groups.
     pub fn in_service(&self) -> bool {
         self.settle();
-        self.inner().own.iter().all(|p| *p == Place::Healthy)
+        self.inner().places(&self.instance()).iter().all(|p| *p == Place::Healthy)
     }
 
     fn settle(&self) {
         let now = self.clock.now().since_boot_ms;
-        for p in &mut self.inner().own {
+        let mut i = self.inner();
+        let drains_end = i.scale.drains_end;
+        for p in i.places.values_mut().flatten() {
             *p = match *p {
                 Place::Initial(since) if now >= since + INITIAL_MS => Place::Healthy,
-                Place::Draining(since) if now >= since + DRAIN_MS => Place::Out,
+                Place::Draining(since) if drains_end && now >= since + DRAIN_MS => Place::Out,
                 same => same,
             };
         }
     }
 
-    /// One call: counted, and failed if it was told to. A write of which nothing is known may have been applied: here it is.
+    /// A write: as every call, but one of which nothing is known may have been applied, and here it has been.
+    fn write(&self, call: Call, apply: impl FnOnce(&mut Inner)) -> Result<(), Fault> {
+        let outcome = self.call(call);
+        if outcome.as_ref().err().is_none_or(|f| f.class == Class::OutcomeUnknown) {
+            apply(&mut self.inner());
+        }
+        outcome
+    }
+
+    /// One call: counted, and failed if it was told to.
     fn call(&self, call: Call) -> Result<(), Fault> {
         self.activity.fetch_add(1, Ordering::SeqCst);
         let at = self.clock.now().since_boot_ms;
@@ -298,6 +362,27 @@ impl Fake {
     }
 }
 
+/// The document of a node's agent.
+pub fn member(n: usize, groups: usize) -> Member {
+    Member {
+        schema: 1,
+        instance: InstanceId(instance(n).into()),
+        node: name(n).as_str().into(),
+        targets: GROUPS[..groups].iter().map(|g| target(g, &instance(n))).collect(),
+        agent: "test".into(),
+        reads_schema: 1,
+        boot: BootId("other".into()),
+        beat: 1,
+        doing: "idle".into(),
+        node_id: None,
+        address: None,
+        sees: Vec::new(),
+        record: None,
+        at_ms: 0,
+        extra: BTreeMap::new(),
+    }
+}
+
 fn target(group: &str, id: &str) -> Target {
     Target { group: GroupArn(group.into()), id: id.into(), port: 9200 }
 }
@@ -306,50 +391,58 @@ pub fn row(id: &str, state: TargetState, reason: Option<Reason>) -> Row {
     Row { id: id.into(), port: Some(9200), state, reason, shifted: false }
 }
 
+impl Place {
+    fn row(self, id: &str) -> Row {
+        match self {
+            Place::Healthy => row(id, TargetState::Healthy, None),
+            Place::Initial(_) => row(id, TargetState::Initial, Some(Reason::InitialHealthChecking)),
+            Place::Draining(_) => row(id, TargetState::Draining, Some(Reason::DeregistrationInProgress)),
+            Place::Out => row(id, TargetState::Unused, Some(Reason::NotRegistered)),
+        }
+    }
+}
+
 impl LoadBalancer for Fake {
     async fn poll(&self, t: &Target, by_name: bool) -> Result<Poll, Fault> {
         self.call(Call::Poll)?;
         self.settle();
-        let place = self.inner().own[Fake::group_of(t)];
-        let mine = match place {
-            Place::Healthy => row(ME, TargetState::Healthy, None),
-            Place::Initial(_) => row(ME, TargetState::Initial, Some(Reason::InitialHealthChecking)),
-            Place::Draining(_) => row(ME, TargetState::Draining, Some(Reason::DeregistrationInProgress)),
-            Place::Out => row(ME, TargetState::Unused, Some(Reason::NotRegistered)),
-        };
-        let mut list: Vec<Row> =
-            (2..=3).map(|n| row(&format!("i-000000000000000{n}"), TargetState::Healthy, None)).collect();
-        if let Some(shown) = self.inner().shown[Fake::group_of(t)].clone() {
-            if !shown.others {
-                list.clear();
+        let group = Fake::group_of(t);
+        let inner = self.inner();
+        let rows: Vec<Row> = inner.places.iter().map(|(id, places)| places[group].row(id)).collect();
+        let (own, others): (Vec<Row>, Vec<Row>) = rows.into_iter().partition(|r| *r.id == *t.id);
+        let (mut list, named) = match inner.shown[group].clone() {
+            Some(shown) => (if shown.others { others } else { Vec::new() }, (shown.list, shown.named)),
+            None => {
+                // The whole list does not show who is not registered.
+                let listed = own.iter().filter(|r| r.reason != Some(Reason::NotRegistered)).cloned().collect();
+                (others, (listed, Named::Rows(own)))
             }
-            list.extend(shown.list);
-            return Ok(Poll { list, named: by_name.then_some(shown.named) });
-        }
-        if place != Place::Out {
-            list.push(mine.clone());
-        }
-        Ok(Poll { list, named: by_name.then(|| Named::Rows(vec![mine])) })
+        };
+        list.extend(named.0);
+        Ok(Poll { list, named: by_name.then_some(named.1) })
     }
 
     async fn register(&self, t: &Target) -> Result<(), Fault> {
-        self.call(Call::Register)?;
         let now = self.clock.now().since_boot_ms;
-        let p = &mut self.inner().own[Fake::group_of(t)];
-        if matches!(p, Place::Out | Place::Draining(_)) {
-            *p = Place::Initial(now);
-        }
-        Ok(())
+        self.write(Call::Register, |i| {
+            let p = &mut i.places(&t.id)[Fake::group_of(t)];
+            if matches!(p, Place::Out | Place::Draining(_)) {
+                *p = Place::Initial(now);
+            }
+        })
     }
 
     async fn deregister(&self, t: &Target) -> Result<(), Fault> {
-        self.call(Call::Deregister)?;
+        assert_eq!(*t.id, *self.instance(), "nobody takes out another one");
         let now = self.clock.now().since_boot_ms;
-        let p = &mut self.inner().own[Fake::group_of(t)];
-        if matches!(p, Place::Healthy | Place::Initial(_)) {
-            *p = Place::Draining(now);
-        }
-        Ok(())
+        self.write(Call::Deregister, |i| {
+            *i.deregistered.entry(t.id.to_string()).or_default() += 1;
+            let p = &mut i.places(&t.id)[Fake::group_of(t)];
+            if matches!(p, Place::Healthy | Place::Initial(_)) {
+                *p = Place::Draining(now);
+            }
+            i.fewest = i.fewest.min(i.serving());
+        })
     }
 
     async fn group(&self, _: &GroupArn) -> Result<GroupFacts, Fault> {
@@ -372,7 +465,8 @@ impl LoadBalancer for Fake {
 impl NodeCheck for Fake {
     async fn check(&self, _: &CheckSettings) -> Result<CheckPass, Fault> {
         self.call(Call::Check)?;
-        let identity = NodeIdentity { node_name: "es-client-1".into(), node_id: None, cluster_uuid: "uuid".into() };
+        let identity =
+            NodeIdentity { node_name: name(self.n).as_str().into(), node_id: None, cluster_uuid: "uuid".into() };
         Ok(CheckPass { identity, colour: None })
     }
 }
@@ -380,17 +474,28 @@ impl NodeCheck for Fake {
 impl FleetStore for Fake {
     async fn read(&self) -> Result<Option<(Vec<u8>, Version)>, Fault> {
         self.call(Call::ReadRecord)?;
+        if let Some(meeting) = &self.meeting {
+            return meeting.read().await;
+        }
         Ok(self.inner().record.clone().map(|b| (b.clone(), Version(b.into()))))
     }
 
     async fn compare_and_set(&self, expected: &Version, bytes: Vec<u8>) -> Result<Version, CasFault> {
-        self.call(Call::WriteRecord).map_err(CasFault::Fault)?;
-        let mut i = self.inner();
-        if i.record.as_deref() != Some(&*expected.0) {
-            return Err(CasFault::Conflict);
+        if let Some(meeting) = &self.meeting {
+            return meeting.compare_and_set(expected, bytes).await;
         }
-        i.record = Some(bytes.clone());
-        Ok(Version(bytes.into()))
+        let mut fits = false;
+        let outcome = self.write(Call::WriteRecord, |i| {
+            fits = i.record.as_deref() == Some(&*expected.0);
+            if fits {
+                i.record = Some(bytes.clone());
+            }
+        });
+        match outcome {
+            Ok(()) if fits => Ok(Version(bytes.into())),
+            Ok(()) => Err(CasFault::Conflict),
+            Err(fault) => Err(CasFault::Fault(fault)),
+        }
     }
 
     async fn create(&self, bytes: Vec<u8>) -> Result<Version, CasFault> {
@@ -422,7 +527,8 @@ impl Jobs for Fake {
 
     async fn start(&self, _: &str, _: &JobSpec, _: u64) -> Result<(), Fault> {
         let mut i = self.inner();
-        assert!(i.own.iter().all(|p| *p == Place::Out), "a job starts only where every group says gone");
+        let gone = i.places(&self.instance()).iter().all(|p| *p == Place::Out);
+        assert!(gone, "a job starts only where every group says gone");
         i.job = match i.next_verdict.clone() {
             Some(v) => JobStatus::Ended(v),
             None => JobStatus::Running,
@@ -435,12 +541,12 @@ impl Jobs for Fake {
     }
 
     async fn kill(&self, cycle: &str) -> Result<(), Fault> {
-        let mut i = self.inner();
-        i.orphan = i.orphan.take().filter(|orphan| orphan != cycle);
-        if i.job == JobStatus::Running {
-            i.job = JobStatus::Ended(Verdict { result: JobResult::Killed, ..good() });
-        }
-        Ok(())
+        self.write(Call::KillJob, |i| {
+            i.orphan = i.orphan.take().filter(|orphan| orphan != cycle);
+            if i.job == JobStatus::Running {
+                i.job = JobStatus::Ended(Verdict { result: JobResult::Killed, ..good() });
+            }
+        })
     }
 }
 
@@ -493,168 +599,4 @@ impl World for Fake {
     type Host = Fake;
     type Clock = ManualClock;
     type Disk = FaultDisk;
-}
-
-pub const CONFIG: &str = r#"
-fleet = "test"
-outside_watch = "none"
-[[target_group]]
-arn = "arn:aws:elasticloadbalancing:eu-west-1:123456789012:targetgroup/es-clients/0123456789abcdef"
-[[target_group]]
-arn = "arn:aws:elasticloadbalancing:eu-west-1:123456789012:targetgroup/es-internal/fedcba9876543210"
-[node]
-instance_id = "i-00000001"
-name = "es-client-1"
-[record]
-store = "file"
-single_host = true
-path = "/nowhere"
-[check]
-over = "10s"
-every = "5s"
-[drain]
-quiet = "2s"
-margin_application = "30s"
-[deadlines]
-check = "1m"
-register = "1m"
-settle = "1m"
-deregister = "30s"
-patch = "2m"
-reboot = "30s"
-[settle]
-bake = "5s"
-[limits]
-cycles_per_hour = 100
-cycles_per_day = 100
-free_disk_mib = 1
-[pager.webhook]
-url = "http://127.0.0.1:9/"
-"#;
-
-/// One agent in this world, as one process would be.
-pub struct Running {
-    pub fake: Fake,
-    pub shared: Arc<Shared<Fake>>,
-    pub queue: mpsc::Sender<Request>,
-    stop: watch::Sender<bool>,
-    tasks: Vec<Task<()>>,
-}
-
-impl Running {
-    /// Starts an agent over what the disk holds.
-    pub async fn start(fake: &Fake) -> Running {
-        let (config, _) = backstop::config::parse("test.toml", CONFIG.as_bytes(), "es-client-1")
-            .unwrap_or_else(|problems| panic!("{problems}"));
-        let disk = Arc::new(FaultDisk::new(&fake.files));
-        let instance = InstanceId(ME.into());
-        let (journal, found) = Journal::open(&disk, &instance);
-        let journal = match fake.patience {
-            Some(patience) => journal.patient(patience),
-            None => journal,
-        };
-        let view =
-            NodeView { durable: journal.now().clone(), seen: backstop::core::cycle::Seen::default(), unstored: None };
-        let parts = Parts {
-            config,
-            problem: None,
-            warnings: Vec::new(),
-            balancer: fake.clone(),
-            check: fake.clone(),
-            fleet: Fleet::new(fake.clone(), "test".into()),
-            jobs: fake.clone(),
-            host: fake.clone(),
-            sinks: vec![Box::new(fake.clone())],
-        };
-        let identity = InstanceIdentity { instance_id: ME.into(), local_ipv4: None };
-        let shared = Arc::new(Shared::new(parts, identity, fake.clock.clone(), disk, view));
-        let (queue, requests) = mpsc::channel(16);
-        let (stop, stopped) = watch::channel(false);
-        let mut agent = Agent::new(shared.clone(), journal, requests, Box::new(|_| {}));
-        agent.recover(found).await;
-        let tasks = vec![
-            spawn(agent.run(stopped)),
-            spawn(observe::observe(shared.clone())),
-            spawn(deliver(shared.clone(), queue.clone())),
-        ];
-        Running { fake: fake.clone(), shared, queue, stop, tasks }
-    }
-
-    /// Ends it at once, as SIGKILL would.
-    pub fn kill(self) {
-        let _ = self.stop.send(true);
-        drop(self.tasks);
-    }
-
-    pub fn stage(&self) -> Option<StageName> {
-        self.shared.node.borrow().durable.stage()
-    }
-
-    pub async fn run_job(&self) -> RunReply {
-        let job =
-            JobSpec { name: "patch".into(), argv: vec!["patch".into()], reboots: false, reboot: RebootPolicy::Never };
-        self.begin(Kind::Patch(job)).await
-    }
-
-    /// The agent as the control socket sees it.
-    pub fn handle(&self) -> Handle<Fake> {
-        let reload: Reload = Arc::new(|| Box::pin(async { panic!("nobody reloads here") }));
-        Handle::new(self.shared.clone(), self.queue.clone(), reload)
-    }
-
-    pub async fn begin(&self, kind: Kind) -> RunReply {
-        let (reply, answer) = oneshot::channel();
-        let begin = Request::Begin { kind, by: "test".into(), overrides: Vec::new(), request: "".into(), reply };
-        self.queue.send(begin).await.unwrap();
-        answer.await.unwrap()
-    }
-
-    /// Lets everything happen that can, moving time only when everybody waits for it, until `done`. At most `steps` steps.
-    pub async fn until(&self, what: &str, steps: usize, done: impl Fn(&Running) -> bool) {
-        for _ in 0..steps {
-            self.quiesce().await;
-            if done(self) {
-                return;
-            }
-            self.fake.clock.advance(STEP_MS);
-        }
-        let node = self.shared.node.borrow().clone();
-        panic!("not within {steps} s: {what}; {:?} {:?}", node.durable.cycle, node.seen);
-    }
-
-    /// As `until`, where something hangs and the world does not come to rest: time moves on by itself.
-    pub async fn comes(&self, what: &str, done: impl Fn(&Running) -> bool) {
-        let came = backstop::rehearse::pace::until(crate::scene::BOUND, || {
-            self.fake.clock.advance(STEP_MS / 10);
-            done(self)
-        });
-        let node = || self.shared.node.borrow().clone();
-        assert!(came.await, "it never comes: {what}; {:?}", node().durable.cycle);
-    }
-
-    /// Moves time by so many steps.
-    pub async fn pass(&self, steps: usize) {
-        for _ in 0..steps {
-            self.quiesce().await;
-            self.fake.clock.advance(STEP_MS);
-        }
-        self.quiesce().await;
-    }
-
-    /// Nothing has happened for a moment and somebody waits for the clock.
-    async fn quiesce(&self) {
-        let mut calm = 0;
-        let mut last = (0, 0);
-        for _ in 0..20_000 {
-            let now = (self.fake.activity.load(Ordering::SeqCst), self.fake.files.operations());
-            calm = if now == last && self.fake.clock.sleepers() > 0 { calm + 1 } else { 0 };
-            last = now;
-            if calm >= 4 {
-                return;
-            }
-            // Real, and only to let the disk's threads run: the controlled clock stands still meanwhile.
-            tokio::time::timeout(Duration::from_micros(200), std::future::pending::<()>()).await.unwrap_err();
-        }
-        panic!("the world never comes to rest");
-    }
 }

@@ -1,6 +1,7 @@
 //! What was lost: a node's state, the fleet record, a job's directory, time.
 
-use crate::fakes::{Call, Fake, ME, Running, Shown, Trouble, good, row};
+use crate::fakes::{Call, Fake, ME, Shown, Trouble, good, row};
+use crate::running::Running;
 use backstop::control::backend::{Backend, Caller};
 use backstop::control::protocol::{Done, HoldRequest, InitRequest, RunReply};
 use backstop::core::cycle::StageName;

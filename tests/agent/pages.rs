@@ -1,6 +1,7 @@
 //! Delivery of pages: each by itself, whatever becomes of the others.
 
-use crate::fakes::{CONFIG, Fake, ME};
+use crate::fakes::{Fake, ME};
+use crate::running::{FLOOR, config};
 use backstop::agent::pages::deliver;
 use backstop::agent::shared::{NodeView, Parts, Shared};
 use backstop::agent::supervisor::{Task, spawn};
@@ -58,7 +59,7 @@ struct World {
 impl World {
     fn start() -> World {
         let (fake, sink) = (Fake::new(), Sink::default());
-        let (config, _) = backstop::config::parse("test.toml", CONFIG.as_bytes(), "es-client-1").unwrap();
+        let (config, _) = backstop::config::parse("test.toml", config(&fake, FLOOR).as_bytes(), "es-client-1").unwrap();
         let view = NodeView { durable: Durable::new(InstanceId(ME.into())), seen: Seen::default(), unstored: None };
         let parts = Parts {
             config,

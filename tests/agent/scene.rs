@@ -1,5 +1,6 @@
 //! A small fleet of real processes, and ways to hold the world still, so that a process is ended at a known moment.
 
+pub(crate) use crate::support::{BOUND, PROGRAM};
 use backstop::control::protocol::RunReply;
 use backstop::core::cycle::{Cycle, Durable, Stage, StageName};
 use backstop::core::exit::Exit;
@@ -13,11 +14,7 @@ use std::fs::{File, OpenOptions};
 use std::io::Write as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::PathBuf;
-use std::time::Duration;
 
-pub const PROGRAM: &str = env!("CARGO_BIN_EXE_backstop");
-/// Longest wait (real) for anything.
-pub const BOUND: Duration = Duration::from_mins(1);
 /// Port of every node.
 const PORT: u16 = 9_200;
 /// The group's own delay, in (simulated) seconds.

@@ -2,7 +2,8 @@
 //! `healthy` in every group may leave; whatever is not clearly registered is registered, again and again; what is
 //! registered is waited for; and what waiting does not heal pages at once, and is waited for all the same.
 
-use crate::fakes::{Call, Fake, ME, Running, Shown, Trouble, row};
+use crate::fakes::{Call, Fake, ME, Shown, Trouble, row};
+use crate::running::Running;
 use crate::scene::{After, BOUND, Scene, options};
 use backstop::control::protocol::RunReply;
 use backstop::core::cycle::{FailureClass, StageName};

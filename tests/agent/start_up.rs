@@ -1,12 +1,13 @@
 //! Whatever an agent finds as it starts: with a cycle that is not over it lives, says what is wrong, and walks the way back.
 
 use crate::scene::{After, BOUND, PROGRAM, Scene};
-use crate::support::faults::{Behaviour, Request, Server, Shape};
+use crate::support::wire::{Wire, reply};
 use backstop::control::protocol::RunReply;
 use backstop::core::cycle::StageName;
 use backstop::core::exit::Exit;
 use backstop::core::job::RebootPolicy;
 use backstop::rehearse::fleet::patch_request;
+use backstop::rehearse::http::{Answer, Request, Response};
 use std::fs::Permissions;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown};
 use std::os::unix::net::{UnixDatagram, UnixListener};
@@ -389,22 +390,23 @@ impl Drop for Solo {
 }
 
 /// An instance metadata service that answers once it is told to, with this id.
-fn metadata(id: &str, answers: &Arc<AtomicBool>) -> Server {
+async fn metadata(id: &str, answers: &Arc<AtomicBool>) -> Wire {
     let (id, answers) = (id.to_owned(), Arc::clone(answers));
-    Server::start(Behaviour::answering(move |r: &Request| match r.path.as_str() {
-        _ if !answers.load(Ordering::SeqCst) => Shape::http(500, ""),
+    Wire::answering(move |r: &Request| match r.path() {
+        _ if !answers.load(Ordering::SeqCst) => reply(500, ""),
         "/latest/api/token" => {
-            let head = "HTTP/1.1 200 OK\r\nx-aws-ec2-metadata-token-ttl-seconds: 21600\r\n";
-            Shape::raw(format!("{head}content-length: 5\r\n\r\ntoken"), crate::support::faults::Then::Keep)
+            let token = Response::new(200, "text/plain", "token");
+            Answer::Reply(token.with("x-aws-ec2-metadata-token-ttl-seconds", "21600"))
         }
-        "/latest/meta-data/instance-id" => Shape::http(200, &id),
-        "/latest/meta-data/local-ipv4" => Shape::http(200, "10.0.0.7"),
-        _ => Shape::http(404, ""),
-    }))
+        "/latest/meta-data/instance-id" => reply(200, &id),
+        "/latest/meta-data/local-ipv4" => reply(200, "10.0.0.7"),
+        _ => reply(404, ""),
+    })
+    .await
 }
 
 /// The instance is not stated: it is asked for there.
-fn asks(server: &Server) -> impl FnOnce(&mut toml::Table) {
+fn asks(server: &Wire) -> impl FnOnce(&mut toml::Table) {
     let url = server.url();
     move |config| {
         let node = config["node"].as_table_mut().unwrap();
@@ -418,7 +420,7 @@ async fn an_agent_that_waits_for_instance_metadata_says_so_and_begins_once_it_is
     let s = Scene::start().await;
     s.terminate().await;
     let answers = Arc::new(AtomicBool::new(false));
-    let server = metadata(s.me.instance(), &answers);
+    let server = metadata(s.me.instance(), &answers).await;
     let heard = Heard::listen(s.me.dir().join("notify"));
     let agent = Solo::start(&s, &[], asks(&server), &[("NOTIFY_SOCKET", &heard.path.to_string_lossy())]);
     let waits = |s: &backstop::control::protocol::Status| {
@@ -443,7 +445,7 @@ async fn a_way_back_of_the_present_boot_needs_no_instance_metadata_and_the_agent
     let mut s = Scene::start().await;
     let heard = stopped_on_its_way_back(&mut s).await;
     let answers = Arc::new(AtomicBool::new(false));
-    let server = metadata(s.me.instance(), &answers);
+    let server = metadata(s.me.instance(), &answers).await;
     let agent = Solo::start(&s, &[], asks(&server), &[("NOTIFY_SOCKET", &heard.path.to_string_lossy())]);
     home(&s).await;
     s.until("STATUS= says why nothing starts", || heard.says("instance metadata does not answer")).await;
@@ -464,7 +466,7 @@ async fn a_state_of_another_boot_waits_for_instance_metadata_pages_and_is_resume
         let heard = stopped_on_its_way_back(&mut s).await;
         let answers = Arc::new(AtomicBool::new(false));
         let id = if own { s.me.instance().to_owned() } else { "i-0000000000000beef".to_owned() };
-        let server = metadata(&id, &answers);
+        let server = metadata(&id, &answers).await;
         let edit = asks(&server);
         let edit = |config: &mut toml::Table| {
             edit(config);
@@ -492,7 +494,7 @@ async fn a_state_of_another_boot_waits_for_instance_metadata_pages_and_is_resume
 async fn a_way_back_goes_on_by_what_its_cycle_wrote_down_where_the_config_and_its_copy_are_lost() {
     let mut s = Scene::start().await;
     let heard = stopped_on_its_way_back(&mut s).await;
-    let server = metadata(s.me.instance(), &Arc::new(AtomicBool::new(true)));
+    let server = metadata(s.me.instance(), &Arc::new(AtomicBool::new(true))).await;
     let copy = s.me.state_dir().join("config.good.toml");
     assert!(copy.exists());
     std::fs::remove_file(&copy).unwrap();

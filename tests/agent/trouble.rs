@@ -1,6 +1,7 @@
 //! What must not stop the agent: a disk that hangs, a panic in an adapter, a state that grows too large.
 
-use crate::fakes::{Call, Fake, Running, Trouble, good};
+use crate::fakes::{Call, Fake, Trouble, good};
+use crate::running::Running;
 use backstop::agent::turn::Request;
 use backstop::control::protocol::RunReply;
 use backstop::core::cycle::StageName;

@@ -13,3 +13,5 @@ mod job_kill;
 mod jobs;
 #[cfg(test)]
 mod processes;
+#[cfg(test)]
+mod versions;

@@ -15,6 +15,8 @@
 )]
 
 mod server;
+#[path = "../support/mod.rs"]
+mod support;
 
 use backstop::core::error::Class;
 use backstop::core::job::RebootPolicy;
@@ -24,10 +26,7 @@ use backstop::host::identity::{Metadata, MetadataSettings};
 use backstop::ports::LoadBalancer;
 use backstop::rehearse::fleet::{Fleet, FleetOptions, patch_request};
 use server::{Kind, Server};
-use std::time::Duration;
-
-const PROGRAM: &str = env!("CARGO_BIN_EXE_backstop");
-const LONG: Duration = Duration::from_secs(120);
+use support::{BOUND, PROGRAM};
 
 /// Three nodes patched one after another, the load balancer being a foreign one.
 async fn a_whole_fleet(kind: Kind) {
@@ -47,14 +46,14 @@ async fn a_whole_fleet(kind: Kind) {
         machine.start_agent().unwrap();
     }
     for machine in fleet.machines() {
-        machine.wait_sees(3, LONG).await.unwrap();
+        machine.wait_sees(3, BOUND).await.unwrap();
     }
     for machine in fleet.machines() {
         let request = patch_request("patch", &["true"], RebootPolicy::Never);
-        let outcome = machine.run_to_end(&request, LONG).await.unwrap();
+        let outcome = machine.run_to_end(&request, BOUND).await.unwrap();
         assert_eq!(outcome.exit, 0, "{kind:?} {}: {}\n{}", machine.name(), outcome.message, machine.agent_log());
         assert!(fleet.record().unwrap().slots.is_empty());
-        machine.wait_sees(3, LONG).await.unwrap();
+        machine.wait_sees(3, BOUND).await.unwrap();
     }
     assert_eq!(server.registered(&arn).await, 3, "{kind:?}: all three are registered at the end");
     assert!(fleet.receiver().accepted().is_empty(), "{kind:?}: nobody was paged");
@@ -80,7 +79,7 @@ async fn a_rehearsal_can_be_pointed_at_another_endpoint() {
     let arn = server.group(&[]).await;
     let mut command = tokio::process::Command::new(PROGRAM);
     command.args(["rehearse", "--endpoint", &server.url(), "--group", &arn, "--json"]).kill_on_drop(true);
-    let output = tokio::time::timeout(LONG, command.output()).await.unwrap().unwrap();
+    let output = tokio::time::timeout(BOUND, command.output()).await.unwrap().unwrap();
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{said}\n{}", String::from_utf8_lossy(&output.stderr));
     assert_eq!(server.registered(&arn).await, 3);

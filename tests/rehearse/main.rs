@@ -15,9 +15,7 @@ mod fleets;
 mod orphans;
 mod scenarios;
 
-use std::time::Duration;
+#[path = "../support/mod.rs"]
+mod support;
 
-/// The product.
-const PROGRAM: &str = env!("CARGO_BIN_EXE_backstop");
-/// Longest wait (real) for anything.
-const BOUND: Duration = Duration::from_secs(100);
+use support::{BOUND, PROGRAM};

@@ -11,6 +11,8 @@ mod balancer;
 mod faults;
 mod nodes;
 mod others;
+#[path = "../support/mod.rs"]
+mod support;
 
 use aws_sdk_elasticloadbalancingv2 as elb;
 use backstop::rehearse::elbv2::{Checks, Control, Elbv2, GroupSpec, Instance};
@@ -19,9 +21,7 @@ use elb::error::{ProvideErrorMetadata, SdkError};
 use elb::types::TargetDescription;
 use std::net::SocketAddr;
 use std::time::Duration;
-
-/// Far longer than anything here takes, also on a busy machine.
-pub(crate) const BOUND: Duration = Duration::from_secs(30);
+pub(crate) use support::BOUND;
 
 pub(crate) fn loopback() -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], 0))

@@ -2,6 +2,8 @@
 //! (`tests/core_alone`).
 #![allow(clippy::pedantic, clippy::arithmetic_side_effects, reason = "tests of small numbers")]
 
+#[cfg(not(feature = "mutants"))] // of the product, with its own development dependencies
+mod histories;
 mod home;
 mod out;
 mod world;

@@ -21,6 +21,7 @@ pub(super) fn spoil(shape: Shape, right: &Response, path: &str) -> Answer {
         .or_else(|| odd_success(shape, right, path))
         .or_else(|| refusal(shape))
         .or_else(|| unavailable(shape, right))
+        .or_else(|| inside(shape))
         .unwrap_or_else(|| Answer::Reply(right.clone()))
 }
 
@@ -62,6 +63,7 @@ fn broken_transport(shape: Shape, right: &Response) -> Option<Answer> {
         Shape::ChunkedCut => chunked("\r\n"),
         Shape::BadChunkSize => chunked("\r\nzz\r\n"),
         Shape::CloseDelimitedCut => raw(&with_body("connection: close\r\n", half(body)), End::Fin),
+        Shape::CloseDelimited => raw(&with_body("connection: close\r\n", body), End::Fin),
         Shape::ContinueThenFin => raw(b"HTTP/1.1 100 Continue\r\n\r\n", End::Fin),
         Shape::SlowDrip => Some(Answer::Drip(head(&length), body.to_vec(), DRIP)),
         _ => None,
@@ -85,6 +87,8 @@ fn not_http(shape: Shape) -> Option<Answer> {
         // Frames: length (3), type, flags, stream (4), payload.
         Shape::Http2Preface => raw(&[0, 0, 0, 4, 0, 0, 0, 0, 0], End::Fin),
         Shape::Http2Goaway => raw(&[0, 0, 8, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0], End::Fin),
+        Shape::Http2EnhanceYourCalm => raw(&[0, 0, 8, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 11], End::Fin),
+        Shape::Http2RstStream => raw(&[0, 0, 4, 3, 0, 0, 0, 0, 1, 0, 0, 0, 7], End::Fin),
         Shape::TwoContentLengths => raw(&with_body("content-length: 2\r\ncontent-length: 5\r\n", b"{}xyz"), End::Fin),
         Shape::Status1000 => raw(b"HTTP/1.1 1000 Odd\r\ncontent-length: 2\r\n\r\n{}", End::Fin),
         Shape::Status999 => raw(b"HTTP/1.1 999 Request denied\r\ncontent-length: 2\r\n\r\n{}", End::Fin),
@@ -209,6 +213,8 @@ fn refusal(shape: Shape) -> Option<Answer> {
         Shape::Unauthorized => error(401, "security_exception", "unable to authenticate user [backstop]")
             .with("www-authenticate", "Basic realm=\"security\", charset=\"UTF-8\""),
         Shape::Forbidden => error(403, "security_exception", "action [cluster:monitor/main] is unauthorized"),
+        Shape::LicenceForbidden => error(403, "security_exception", "current license is non-compliant for [security]"),
+        Shape::Firewall => Response::new(403, "text/html", PROXY_PAGE),
         Shape::ReadOnlyBlock => {
             error(403, "cluster_block_exception", "blocked by: [FORBIDDEN/6/cluster read-only (api)];")
         }
@@ -236,6 +242,11 @@ fn refusal(shape: Shape) -> Option<Answer> {
             Response::json(429, &body).with("retry-after", "2")
         }
         Shape::Rejected => error(429, "es_rejected_execution_exception", "rejected execution of task"),
+        Shape::FloodStage => {
+            let reason = "index [x] blocked by: [TOO_MANY_REQUESTS/12/disk usage exceeded flood-stage watermark];";
+            error(429, "cluster_block_exception", reason)
+        }
+        Shape::ClusterEventTimeout429 => cluster_event_timeout(429),
         Shape::HeadersTooLarge => plain(431, ""),
         _ => return None,
     };
@@ -253,8 +264,11 @@ fn unavailable(shape: Shape, right: &Response) -> Option<Answer> {
         }
         Shape::InternalError => error(500, "node_not_connected_exception", "[m1][127.0.0.10:9300] Node not connected"),
         Shape::Empty500 => empty(500),
+        Shape::NullPointer => error(500, "null_pointer_exception", "Cannot invoke \"Object.toString()\""),
+        Shape::TransportClosed => error(500, "transport_exception", "TransportService is closed stopped"),
         Shape::BadGatewayHtml => html(502),
         Shape::BadGateway => error(502, "connect_transport_exception", "[m1][127.0.0.10:9300] connect_exception"),
+        Shape::Empty502 => empty(502),
         Shape::NoMaster => no_master("master_not_discovered_exception"),
         Shape::NoClusterManager => no_master("cluster_manager_not_discovered_exception"),
         Shape::BareString503 => Response::json(
@@ -262,6 +276,7 @@ fn unavailable(shape: Shape, right: &Response) -> Option<Answer> {
             &json!({"error": "ClusterBlockException[blocked by: [SERVICE_UNAVAILABLE/2/no master];]", "status": 503}),
         ),
         Shape::NotRecovered => not_recovered(),
+        Shape::NoMasterBlock => error(503, "cluster_block_exception", "blocked by: [SERVICE_UNAVAILABLE/2/no master];"),
         Shape::Empty503 => empty(503),
         Shape::Html503 => html(503),
         Shape::GatewayTimeout => html(504),
@@ -270,6 +285,33 @@ fn unavailable(shape: Shape, right: &Response) -> Option<Answer> {
         _ => return None,
     };
     Some(Answer::Reply(response))
+}
+
+/// The server answers, and a part behind it does not.
+fn inside(shape: Shape) -> Option<Answer> {
+    let response = match shape {
+        Shape::AuthenticationProcessing => {
+            error(503, "authentication_processing_error", "failed to authenticate user: the index .security is missing")
+        }
+        Shape::LicenceMissing => error(503, "status_exception", "License is not available"),
+        Shape::UnavailableShards => {
+            error(503, "unavailable_shards_exception", "[backstop][0] primary shard is not active Timeout: [2s]")
+        }
+        Shape::NoShardAvailable => {
+            error(503, "no_shard_available_action_exception", "No shard available for [get [backstop][fleet]]")
+        }
+        Shape::AllShardsFailed => error(503, "search_phase_execution_exception", "all shards failed"),
+        Shape::NodeClosed => error(503, "node_closed_exception", "node closed {es-client-1}"),
+        Shape::ClusterEventTimeout => cluster_event_timeout(503),
+        _ => return None,
+    };
+    Some(Answer::Reply(response))
+}
+
+/// The same fault has had both statuses.
+fn cluster_event_timeout(status: u16) -> Response {
+    let reason = "failed to process cluster event (put-mapping) within 30s";
+    error(status, "process_cluster_event_timeout_exception", reason)
 }
 
 /// 503 of a node that knows no master: `reason` is null.

@@ -26,7 +26,7 @@ fn acked() -> Event {
     Event::Acked { leavers: ["i-0".into()].into() }
 }
 
-fn fleet(healthy: &[&str], begun: Now) -> Event {
+pub(super) fn fleet(healthy: &[&str], begun: Now) -> Event {
     let set = |ids: &[&str]| ids.iter().map(|i| (*i).into()).collect();
     Event::Fleet(Ok(FleetView { members: set(&["i-0", "i-1", "i-2"]), in_service: set(healthy), begun }))
 }
