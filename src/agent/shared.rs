@@ -204,15 +204,14 @@ impl<W: World> Shared<W> {
         self.cache.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A record that a write of this agent has just put in place: nobody has to wait for the next look to see it.
+    /// A record that a write of this agent has just put in place: nobody has to wait for the next look to see it, and the
+    /// loop hears of it as of any look (a fresh node learns by it that the record knows nothing of it yet).
     pub fn saw_record(&self, record: Record) {
         let now = self.clock.now();
-        self.observed.send_if_modified(|o| {
+        self.observed.send_modify(|o| {
             let o = Arc::make_mut(o);
             o.record = Some((record, now));
             o.faults.remove("fleet record");
-            // Whoever acts upon looks waits for a whole one.
-            false
         });
     }
 
