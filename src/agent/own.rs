@@ -27,7 +27,7 @@ impl<W: World> Agent<W> {
         let record = seen.record.as_ref().filter(|_| !seen.faults.contains_key("fleet record")).map(|(r, _)| r);
         if let Some(record) = record {
             self.note_record(&parts, record).await;
-            if self.journal.now().doubt == Some(Doubt::Unproven) && self.prove(&parts, record, own).await {
+            if self.unproven() && self.prove(&parts, record, own).await {
                 return;
             }
         }
@@ -58,6 +58,23 @@ impl<W: World> Agent<W> {
         let seen = RecordSeen { fleet: parts.config.fleet.as_str().into(), counter: record.counter };
         if self.journal.now().record.as_ref() != Some(&seen) {
             self.event(&Event::RecordSeen(seen)).await;
+        }
+    }
+
+    /// A cycle that began in the meantime (a return, while the record could not be read) comes first.
+    fn unproven(&self) -> bool {
+        let d = self.journal.now();
+        d.doubt == Some(Doubt::Unproven) && d.cycle.is_none()
+    }
+
+    /// Before a cycle begins: its own slot must not be taken for one of the time before.
+    pub(super) async fn prove_first(&mut self, parts: &Arc<Parts<W>>) {
+        if self.unproven()
+            && let Ok(record) = parts.fleet.read().await
+        {
+            let seen = self.shared.observed.borrow().clone();
+            let own: &[Own] = if seen.faults.contains_key("load balancer") { &[] } else { &seen.own };
+            self.prove(parts, &record, own).await;
         }
     }
 

@@ -27,6 +27,7 @@ const HOLD_TRIES: u32 = 20;
 impl<W: World> Agent<W> {
     pub(super) async fn begin(&mut self, kind: Kind, asked: Asked) -> RunReply {
         let parts = self.shared.parts();
+        self.prove_first(&parts).await;
         let names = |cycle: String| (cycle, parts.config.node.name.to_string(), parts.config.fleet.to_string());
         if let Some(c) = &self.journal.now().cycle {
             let same = matches!((&c.plan.kind, &kind), (Kind::Patch(a), Kind::Patch(b)) if a.same_as(b));
