@@ -135,9 +135,9 @@ impl<W: World> Handle<W> {
             Found::Unusable { version, record, .. } => (Some(version), record),
             Found::Nothing => (None, None),
         };
-        seen.extend(was);
+        seen.extend(was.map(|r| *r));
         seen.retain(|r| crate::core::invariant::record(r).is_ok());
-        let record = Record { nonce: nonce(), ..Record::restored(fleet.as_str().into(), &seen, highest) };
+        let record = Record { nonce: nonce(), ..Record::restored(&fleet.as_str().into(), &seen, highest) };
         let made = parts.fleet.create(&record, version.as_ref()).await;
         if made.is_ok() {
             self.shared.saw_record(record.clone());

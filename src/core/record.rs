@@ -291,10 +291,10 @@ impl Record {
     /// A record in place of one that was lost: slots, pause and holds as they were last seen by anybody, latches and
     /// tombstones as seen by each (a latch that somebody saw cleared is cleared), and a counter above them all and above
     /// `highest`.
-    pub fn restored(fleet: Arc<str>, seen: &[Record], highest: u64) -> Record {
-        let last = seen.iter().filter(|r| r.fleet == fleet).max_by_key(|r| r.counter);
+    pub fn restored(fleet: &Arc<str>, seen: &[Record], highest: u64) -> Record {
+        let last = seen.iter().filter(|r| r.fleet == *fleet).max_by_key(|r| r.counter);
         let mut r = last.map_or_else(|| Record::new(fleet.clone()), Record::clone);
-        for other in seen.iter().filter(|r| r.fleet == fleet) {
+        for other in seen.iter().filter(|r| r.fleet == *fleet) {
             for (cycle, latch) in &other.latches {
                 let known = r.latches.entry(cycle.clone()).or_insert_with(|| latch.clone());
                 if known.cleared.is_none() {

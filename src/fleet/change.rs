@@ -37,7 +37,7 @@ pub enum Found {
         /// Its version.
         version: Version,
         /// What can be read of it all the same.
-        record: Option<Record>,
+        record: Option<Box<Record>>,
     },
 }
 

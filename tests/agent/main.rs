@@ -26,7 +26,6 @@ mod scene;
 mod start_states;
 mod start_up;
 #[path = "../support/mod.rs"]
-#[allow(dead_code, reason = "shared with tests that need more of it")]
 mod support;
 mod trouble;
 mod way_back;

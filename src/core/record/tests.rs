@@ -260,12 +260,12 @@ fn a_restored_record_has_what_members_saw_last_and_no_latch_is_lost() {
     let other = Record { counter: old.counter + 1, ..apply(&old, &add_latch(3, 3), &rules(1)).unwrap() };
     let foreign = Record { counter: 999, ..Record::new("green".into()) };
     let seen = [old, other, new.clone(), foreign].map(|r| r.without_history());
-    let r = Record::restored(new.fleet.clone(), &seen, 70);
+    let r = Record::restored(&new.fleet, &seen, 70);
     assert!(r.slots.is_empty(), "the last one who looked saw no slot");
     assert!(r.latches[&cycle(2)].cleared.is_some(), "cleared once is cleared");
     assert!(r.latches[&cycle(3)].cleared.is_none(), "seen by one member only, and still there");
     assert_eq!((r.counter, invariant::record(&r)), (71, Ok(())), "above everything that was ever seen");
-    assert_eq!(Record::restored("blue".into(), &[], 0), Record::new("blue".into()), "a new fleet");
+    assert_eq!(Record::restored(&"blue".into(), &[], 0), Record::new("blue".into()), "a new fleet");
 }
 
 #[test]
