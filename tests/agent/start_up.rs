@@ -290,7 +290,7 @@ async fn a_node_whose_state_directory_cannot_be_used_at_all_is_latched_paged_and
     let record = s.fleet.record().unwrap();
     let latches: Vec<_> = record.open_latches().map(|(_, l)| l.class.to_string()).collect();
     assert_eq!((latches, record.slots.len()), (vec!["state".to_owned()], 1), "nothing is freed that is not stored");
-    refused_as(&s, Exit::Latched, "busy").await;
+    refused_as(&s, Exit::Latched, "failed in check").await;
 }
 
 /// As root a directory is written to whatever its mode is, so it is mounted read-only for the agent alone.
