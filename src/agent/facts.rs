@@ -235,8 +235,6 @@ pub struct Asked {
     pub request: Arc<str>,
     /// Guards overridden, with reasons.
     pub overrides: Vec<(Arc<str>, Arc<str>)>,
-    /// The node is out already, by a hold that it has forgotten.
-    pub adopts: bool,
 }
 
 /// Everything that this cycle needs on both roads.
@@ -247,9 +245,9 @@ pub async fn plan<W: World>(shared: &Shared<W>, parts: &Parts<W>, kind: Kind, as
     check.expect = match (learn(parts, &check).await, &kind) {
         (Ok(identity), _) => Some(identity),
         // Only a way back may begin while nobody answers.
-        (Err(_), Kind::Return | Kind::Recovery) => None,
-        (Err(_), Kind::Hold(_)) if asked.adopts => None,
-        (Err(fault), Kind::Patch(_) | Kind::Hold(_)) => return Err(fault),
+        // and a hold, which may be meant for a node that nobody can reach.
+        (Err(_), Kind::Return | Kind::Recovery | Kind::Hold(_)) => None,
+        (Err(fault), Kind::Patch(_)) => return Err(fault),
     };
     let network = targets.iter().any(|t| t.facts.balancer == BalancerKind::Network);
     let limits = Limits {

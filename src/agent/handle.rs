@@ -12,6 +12,7 @@ use crate::control::protocol::{
     CheckReply, ClearRequest, Done, Explain, History, HoldRequest, InitRequest, Progress, ReasonRequest, RejoinRequest,
     RunReply, RunRequest, Status, VERSION,
 };
+use crate::core::cycle::{Cycle, Stage};
 use crate::core::exit::Exit;
 use crate::core::guard::{self, Guard};
 use crate::core::ids::LatchId;
@@ -46,6 +47,11 @@ impl<W: World> Clone for Handle<W> {
     fn clone(&self) -> Self {
         Handle { shared: self.shared.clone(), queue: self.queue.clone(), reload: self.reload.clone() }
     }
+}
+
+/// OUT beyond its budget; one that only waits to give its slot back is in service.
+fn is_late(c: &Cycle) -> bool {
+    c.late.is_some() && c.stage != Stage::Release
 }
 
 fn done(message: impl Into<String>) -> Done {
@@ -257,9 +263,13 @@ impl<W: World> Backend for Handle<W> {
                 Some(c) if wanted(c.as_str()) => l.steps.iter().filter(|s| s.n > after).cloned().collect(),
                 _ => Vec::new(),
             };
-            if let Some(id) = present.filter(|id| wanted(id)) {
-                let late = durable.cycle.as_ref().is_some_and(|c| c.late.is_some())
-                    && l.cycle.as_ref().is_some_and(|c| c.as_str() == id);
+            // A hold that took the place of this very cycle is not what its caller waits for.
+            let held_instead = cycle.is_some()
+                && durable.cycle.as_ref().is_some_and(|c| matches!(c.plan.kind, Kind::Hold(_)))
+                && durable.last.as_ref().is_some_and(|e| present.as_deref() == Some(e.cycle.as_str()));
+            if let Some(id) = present.filter(|id| wanted(id) && !held_instead) {
+                let late =
+                    durable.cycle.as_ref().is_some_and(is_late) && l.cycle.as_ref().is_some_and(|c| c.as_str() == id);
                 return (!steps.is_empty() || late).then_some(Progress { steps, ended: None, late, unknown: false });
             }
             match durable.last.filter(|e| wanted(e.cycle.as_str())) {
@@ -281,7 +291,7 @@ impl<W: World> Backend for Handle<W> {
         if let Ok(progress) = deadline.await {
             return progress;
         }
-        let late = node.borrow().durable.cycle.as_ref().is_some_and(|c| c.late.is_some());
+        let late = node.borrow().durable.cycle.as_ref().is_some_and(is_late);
         Progress { late, ..Progress::default() }
     }
 
@@ -305,7 +315,7 @@ impl<W: World> Backend for Handle<W> {
                 for_s: r.for_s,
                 extra: crate::core::record::Extra::default(),
             };
-            self.change(Op::HoldAll(Some(hold)), "self-heal is off for the whole fleet".to_owned()).await
+            self.change(Op::HoldAll(hold), "self-heal is off for the whole fleet".to_owned()).await
         } else {
             let hold = Hold {
                 node: self.shared.node_name(),

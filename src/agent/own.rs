@@ -36,6 +36,10 @@ impl<W: World> Agent<W> {
             return;
         }
         let me = self.shared.instance();
+        if let (Some(order), Some(_)) = (self.off.over(&now).cloned(), record.filter(|r| r.hold_all.is_some())) {
+            // Whoever saw it first ends it for all: a restart of another agent must not begin its time again.
+            self.heal_record(&parts, &Op::EndHoldAll(order)).await;
+        }
         match heal(self.journal.now(), own, record, self.off.is_on(&now), &me, &parts.rules()) {
             None => self.out = None,
             Some(Heal::Register(group)) => {
@@ -93,9 +97,13 @@ impl<W: World> Agent<W> {
             self.plan_quarantine().await;
             return true;
         }
-        let out = !own.is_empty() && own.iter().all(|o| !o.registered() && *o != Own::Unknown);
+        let unknown = own.is_empty() || own.contains(&Own::Unknown);
+        if unknown && record.holds.contains_key(&me) {
+            return true; // whether it is held out is not told yet: nothing is decided on that
+        }
+        let out = own.iter().all(|o| !o.registered());
         if let (Some(hold), true) = (record.holds.get(&me), out) {
-            let asked = Asked { by: hold.order.by.clone(), adopts: true, ..Asked::default() };
+            let asked = Asked { by: hold.order.by.clone(), ..Asked::default() };
             match self.plan(parts, Kind::Hold(hold.clone()), asked).await {
                 Ok(plan) => self.event(&Event::Adopt(Arc::new(plan))).await,
                 Err(fault) => tracing::warn!(%fault, "held by the record; its cycle cannot be planned yet"),

@@ -328,7 +328,7 @@ impl<W: World> Agent<W> {
     async fn request(&mut self, request: Request) {
         match request {
             Request::Begin { kind, by, overrides, request, reply } => {
-                let answer = self.begin(kind, Asked { by, request, overrides, adopts: false }).await;
+                let answer = self.begin(kind, Asked { by, request, overrides }).await;
                 let _ = reply.send(answer);
             }
             Request::Rejoin { by, reason, skip_check, reply } => {

@@ -64,6 +64,10 @@ impl<W: World> Agent<W> {
             return refused(Exit::StateUnreadable, why.to_string(), None, Some("backstop explain".to_owned()));
         }
         let leaves = matches!(kind, Kind::Patch(_) | Kind::Hold(_));
+        if leaves && self.journal.now().doubt.is_some() {
+            let message = "this node has no state, and the fleet record has not told yet what it knows of it";
+            return refused(Exit::Unreachable, message.to_owned(), None, Some("backstop status".to_owned()));
+        }
         if leaves && self.journal.committed().is_none() && self.journal.retry().await.is_err() {
             return refused(Exit::Guard, "state-durable: the state directory cannot be written".to_owned(), None, None);
         }

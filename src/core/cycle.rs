@@ -567,6 +567,7 @@ fn without_disk(present: &Durable, next: Durable, now: &Now) -> Durable {
         turned
     };
     let out = |d: &Durable| d.cycle.as_ref().is_some_and(|c| c.out_since.is_some());
+    let stage = |d: &Durable| d.cycle.as_ref().map(|c| c.stage.clone());
     let mutant = present.cycle.as_ref().is_some_and(|c| c.plan.rules.is(Mutant::HomewardNeedsCommit));
     if mutant {
         return present.clone();
@@ -582,10 +583,12 @@ fn without_disk(present: &Durable, next: Durable, now: &Now) -> Durable {
         (Some(S::Deregister), Some(S::Release)) if !out(present) => turned(false),
         // That it may be out is on the disk before the first call, or there is none.
         (Some(S::Deregister), Some(S::Deregister)) if !out(present) && out(&next) => present.clone(),
-        (Some(S::Deregister | S::Drain), Some(S::Drain | S::Patch | S::Held))
-        | (Some(S::Patch | S::Reboot), Some(S::Reboot)) => turned(true),
+        (Some(S::Reboot), Some(S::Reboot)) if stage(present) != stage(&next) => turned(true),
         // Only pages and notes differ: they go on in memory.
         (a, b) if a == b => next,
+        (Some(S::Deregister | S::Drain), Some(S::Drain | S::Patch | S::Held)) | (Some(S::Patch), Some(S::Reboot)) => {
+            turned(true)
+        }
         // Nothing starts, nothing is freed: the same effect again, until the disk is back.
         _ => present.clone(),
     }

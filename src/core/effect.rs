@@ -63,9 +63,14 @@ impl Effect {
             Effect::Record(Op::Free { .. }) => "free-slot",
             Effect::Record(Op::Hold { .. }) => "enter-hold",
             Effect::Record(Op::EndHold { .. }) => "end-hold",
-            Effect::Record(Op::ClearLatch { .. } | Op::Pause(_) | Op::Unpause | Op::HoldAll(_) | Op::Retire { .. }) => {
-                "operator-write"
-            }
+            Effect::Record(
+                Op::ClearLatch { .. }
+                | Op::Pause(_)
+                | Op::Unpause
+                | Op::HoldAll(_)
+                | Op::EndHoldAll(_)
+                | Op::Retire { .. },
+            ) => "operator-write",
             #[cfg(feature = "mutants")]
             Effect::ReadRecord => "read-record",
             Effect::ReadGuards => "read-guards",

@@ -35,6 +35,11 @@ impl Off {
         }
     }
 
+    /// The order whose time is over, while it still stands in the record.
+    pub fn over(&self, now: &Now) -> Option<&Pause> {
+        self.0.as_ref().filter(|(_, time)| time.over(now)).map(|(order, _)| order)
+    }
+
     /// Self-heal is off.
     pub fn is_on(&self, now: &Now) -> bool {
         self.0.as_ref().is_some_and(|(_, time)| !time.over(now))
@@ -110,7 +115,7 @@ mod tests {
     #[test]
     fn hold_all_switches_it_off_for_its_time_also_while_the_record_is_unknown() {
         let all = Hold { node: "node-0".into(), order: order(), for_s: 60, extra: Extra::new() };
-        let r = apply(&Record::new("blue".into()), &Op::HoldAll(Some(all)), &rules()).unwrap();
+        let r = apply(&Record::new("blue".into()), &Op::HoldAll(all), &rules()).unwrap();
         let mut off = Off::default();
         off.see(Some(&r), &at(0));
         off.see(None, &at(10_000));
@@ -120,6 +125,13 @@ mod tests {
         assert_eq!(heal(&Durable::new("i-0".into()), &own, Some(&r), true, &"i-0".into(), &rules()), None);
         off.see(Some(&Record::new("blue".into())), &at(30_000));
         assert!(!off.is_on(&at(30_000)), "taken back");
+        off.see(Some(&r), &at(40_000));
+        assert_eq!((off.over(&at(99_999)), off.over(&at(100_000))), (None, r.hold_all.as_ref().map(|h| &h.order)));
+        let end = Op::EndHoldAll(off.over(&at(100_000)).unwrap().clone());
+        assert_eq!(apply(&r, &end, &rules()).unwrap().hold_all, None);
+        let newer = Hold { order: Pause { since_ms: 9, ..order() }, ..r.hold_all.clone().unwrap() };
+        let newer = apply(&r, &Op::HoldAll(newer), &rules()).unwrap();
+        assert!(apply(&newer, &end, &rules()).unwrap().hold_all.is_some(), "another order goes on");
     }
 
     #[test]

@@ -81,13 +81,15 @@ pub struct Page {
     pub raised: Now,
 }
 
-/// Adds a page; one of the same kind and cycle that still waits is replaced.
+/// Adds a page; one about the same thing that still waits is replaced: of the same kind and cycle, and where the agent
+/// itself is in trouble with the same words, for it may be in several troubles at once.
 pub fn raise(d: &mut Durable, mut page: Page) {
     d.page_seq = d.page_seq.saturating_add(1);
     page.seq = d.page_seq;
     let mut more = 0_u64;
     d.pages.retain(|p| {
-        let replaced = p.kind == page.kind && p.cycle == page.cycle;
+        let same = p.kind != PageKind::AgentFault || folded(&p.message).0 == folded(&page.message).0;
+        let replaced = p.kind == page.kind && p.cycle == page.cycle && same;
         if replaced {
             more = more.saturating_add(folded(&p.message).1);
         }
@@ -198,6 +200,14 @@ mod tests {
         raise(&mut d, page(99, Severity::Warning));
         assert_eq!((d.pages.len(), cycles(&d).contains(&"c99"), cycles(&d).contains(&"c0")), (PAGES_MAX, false, true));
         assert!(d.pages.last().is_some_and(|p| p.message.contains("\nand 1 more on this node")));
+    }
+
+    #[test]
+    fn two_troubles_of_the_agent_do_not_hide_each_other() {
+        let trouble = |n: usize, severity| Page { kind: PageKind::AgentFault, cycle: None, ..page(n, severity) };
+        let d = raised([trouble(1, Severity::Critical), trouble(2, Severity::Warning), trouble(2, Severity::Warning)]);
+        let said: Vec<_> = d.pages.iter().map(|p| (&*p.message, p.severity)).collect();
+        assert_eq!(said, [("message 1", Severity::Critical), ("message 2", Severity::Warning)]);
     }
 
     #[test]

@@ -232,8 +232,10 @@ pub enum Op {
         /// Who.
         instance: InstanceId,
     },
-    /// Switch self-heal off, or on again, for the whole fleet.
-    HoldAll(Option<Hold>),
+    /// Switch self-heal off for the whole fleet.
+    HoldAll(Hold),
+    /// The time of the order that switched it off is over.
+    EndHoldAll(Pause),
     /// This instance is gone for good: slot and hold go, a slot leaves a latch.
     Retire {
         /// Which instance.
@@ -447,7 +449,8 @@ pub fn apply(old: &Record, op: &Op, rules: &Rules) -> Result<Record, Refusal> {
             r.holds.remove(instance);
             r.slots.remove(instance);
         }
-        Op::HoldAll(order) => r.hold_all.clone_from(order),
+        Op::HoldAll(hold) => r.hold_all = Some(hold.clone()),
+        Op::EndHoldAll(order) => r.hold_all = r.hold_all.take().filter(|hold| hold.order != *order),
         Op::Retire { instance, order, latch } => {
             if let Some(cycle) = r.slots.get(instance).map(|s| s.cycle.clone())
                 && !rules.is(Mutant::RetireDropsFailure)

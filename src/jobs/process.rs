@@ -1,6 +1,6 @@
 //! The jobs port as plain processes, for where there is no systemd: a container, the rehearsal.
 
-use super::kill::kill;
+use super::kill::{KILL_BOUND_MS, kill};
 use super::supervise::{SAY_FAILED, SAY_TAKEN, SAY_TAKEN_BEFORE};
 use super::verdict::{CYCLE_VARIABLE, DIR_VARIABLE, JobDir, Order, check_cycle};
 use crate::core::error::{Class, Fault};
@@ -13,6 +13,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, BufReader};
 
+/// How long the disk has for looking at, or writing, a job's files.
+const DISK_WAIT: Duration = Duration::from_secs(10);
 /// How long the supervisor has to take the job, in milliseconds. Only a stalled disk needs more.
 const START_TIMEOUT_MS: u64 = 10_000;
 /// How long a job has between SIGTERM and SIGKILL, in milliseconds.
@@ -146,7 +148,7 @@ impl ProcessJobs {
 impl Jobs for ProcessJobs {
     async fn ask(&self, cycle: &str) -> Result<JobStatus, Fault> {
         let path = self.checked(cycle)?;
-        blocking(move || match JobDir::find(&path)? {
+        blocking(DISK_WAIT, move || match JobDir::find(&path)? {
             Some(dir) => dir.status(),
             None => Ok(JobStatus::New),
         })
@@ -157,7 +159,7 @@ impl Jobs for ProcessJobs {
         let path = self.checked(cycle)?;
         let order = self.order(cycle, job, timeout_ms);
         let root = Arc::clone(&self.root);
-        let new = blocking(move || {
+        let new = blocking(DISK_WAIT, move || {
             let dir = JobDir::create(&path)?;
             if dir.status()? != JobStatus::New {
                 return Ok(false);
@@ -172,13 +174,13 @@ impl Jobs for ProcessJobs {
 
     async fn running(&self) -> Result<Vec<String>, Fault> {
         let root = Arc::clone(&self.root);
-        blocking(move || running(&root)).await
+        blocking(DISK_WAIT, move || running(&root)).await
     }
 
     async fn kill(&self, cycle: &str) -> Result<(), Fault> {
         let path = self.checked(cycle)?;
         let grace_ms = self.settings.grace_ms;
-        blocking(move || kill(&path, grace_ms)).await
+        blocking(DISK_WAIT.saturating_add(Duration::from_millis(KILL_BOUND_MS)), move || kill(&path, grace_ms)).await
     }
 }
 
@@ -200,7 +202,9 @@ fn running(root: &Path) -> io::Result<Vec<String>> {
     for entry in entries {
         let entry = entry?;
         let Ok(cycle) = entry.file_name().into_string() else { continue };
-        if check_cycle(&cycle).is_ok() && JobDir::open(&entry.path())?.status()? == JobStatus::Running {
+        // One that cannot be read does not hide the others.
+        let status = || JobDir::open(&entry.path()).and_then(|dir| dir.status());
+        if check_cycle(&cycle).is_ok() && matches!(status(), Ok(JobStatus::Running)) {
             cycles.push(cycle);
         }
     }
@@ -230,10 +234,14 @@ fn unknown(message: &str) -> Fault {
     Fault::new(Class::OutcomeUnknown, message)
 }
 
-async fn blocking<T: Send + 'static>(work: impl FnOnce() -> io::Result<T> + Send + 'static) -> Result<T, Fault> {
-    match tokio::task::spawn_blocking(work).await {
+/// A disk that hangs must not keep the agent: nothing here waits without an end.
+async fn blocking<T: Send + 'static>(
+    limit: Duration,
+    work: impl FnOnce() -> io::Result<T> + Send + 'static,
+) -> Result<T, Fault> {
+    match crate::bounded::blocking(limit, work).await {
         Ok(Ok(done)) => Ok(done),
         Ok(Err(e)) => Err(Fault::transport(format!("the job's directory: {e}"))),
-        Err(e) => Err(Fault::transport(format!("looking after the job failed: {e}"))),
+        Err(why) => Err(Fault::transport(format!("the job's directory: {why}"))),
     }
 }

@@ -95,11 +95,17 @@ async fn a_failed_node_is_held_on_its_way_back_and_its_latch_stays() {
     let done = hold(&s.me, 7 * 24 * 3_600).await;
     assert_eq!((done.exit, &*done.message), (0, "held"));
     held(&s).await;
-    assert_eq!(s.me.durable().unwrap().last.unwrap().exit, Exit::EndedEarly);
+    let last = s.me.durable().unwrap().last.unwrap();
+    assert!(
+        last.exit == Exit::FailedOut && last.latch.is_some(),
+        "who waits for the job hears that it failed: {last:?}"
+    );
 
     s.me.start_node().unwrap();
     assert_eq!(rejoin(&s.me).await.exit, 0);
     back(&s).await;
+    let last = s.me.durable().unwrap().last.unwrap();
+    assert!(last.exit == Exit::FailedBack && last.latch.is_some(), "and after the hold, too: {last:?}");
     let record = s.fleet.record().unwrap();
     let open: Vec<_> = record.open_latches().map(|(_, l)| l.instance.clone()).collect();
     assert_eq!(open, [me(&s)], "it failed, and that stays");

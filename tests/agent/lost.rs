@@ -111,6 +111,22 @@ async fn a_held_node_that_lost_its_state_stays_out_for_the_holds_time_and_then_c
 }
 
 #[tokio::test]
+async fn a_held_node_that_lost_its_state_is_not_put_back_because_a_look_told_nothing() {
+    let fake = Fake::new();
+    let mut record = fake.record();
+    record.holds.insert(ME.into(), hold());
+    fake.put_record(Some(&record));
+    fake.take_out();
+    fake.trouble(Call::Poll, Some(Trouble::Class(Class::Throttled)));
+    let r = Running::start(&fake).await;
+    r.pass(30).await;
+    assert!(matches!(r.run_job().await, RunReply::Refused { .. }));
+    fake.trouble(Call::Poll, None);
+    r.until("held on", 120, |r| r.stage() == Some(StageName::Held)).await;
+    assert_eq!(fake.calls(Call::Register), 0);
+}
+
+#[tokio::test]
 async fn lost_state_is_latched_before_its_way_back_can_be_planned_and_a_restart_does_not_forget_it() {
     let fake = Fake::new();
     fake.files.plant("state.json", b"");
@@ -200,6 +216,7 @@ async fn while_a_failed_cycle_goes_home_its_job_attaches_and_another_one_hears_o
 async fn a_hold_of_a_node_that_is_out_already_only_keeps_it_there() {
     let fake = Fake::new();
     fake.take_out();
+    fake.trouble(Call::Check, Some(Trouble::Class(Class::Transport))); // it is being mended
     let r = Running::start(&fake).await;
     r.pass(2).await;
     let request = HoldRequest { for_s: 60, all: false, reason: "a look".to_owned() };
@@ -207,6 +224,7 @@ async fn a_hold_of_a_node_that_is_out_already_only_keeps_it_there() {
     assert_eq!(begun.exit, 0, "{begun:?}");
     r.until("held", 60, |r| r.stage() == Some(StageName::Held)).await;
     assert_eq!(fake.calls(Call::Deregister), 0, "nothing to take out");
+    fake.trouble(Call::Check, None);
     r.until("back", 200, |r| r.stage().is_none() && r.fake.in_service()).await;
 }
 

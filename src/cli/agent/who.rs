@@ -11,7 +11,7 @@ use crate::bounded::blocking;
 use crate::clock::{Clock as _, SystemClock};
 use crate::config::Config;
 use crate::control::backend::Backend;
-use crate::core::cycle::{Durable, SCHEMA, StageName};
+use crate::core::cycle::{Doubt, Durable, SCHEMA, StageName};
 use crate::core::error::Fault;
 use crate::core::ids::InstanceId;
 use crate::core::page::{PageKind, Severity, about_cycle};
@@ -76,12 +76,17 @@ pub(super) async fn ask(config: &Config) -> Result<InstanceIdentity, Fault> {
     Metadata::new(&metadata_settings(config))?.identity(None).await
 }
 
-/// The state of a cycle that is not over.
-async fn unfinished(disk: &Arc<LinuxDisk>) -> Option<Durable> {
+/// The state of a cycle that is not over; `Err`: whether there is one cannot be told.
+async fn unfinished(disk: &Arc<LinuxDisk>) -> Result<Option<Durable>, String> {
     let file = SnapshotFile::new(disk.clone(), STATE_NAME, SCHEMA);
     match blocking(READ_WAIT, move || file.load::<Durable>()).await {
-        Ok(Loaded::Good { body, .. }) => Some(body).filter(|d| d.cycle.is_some()),
-        Ok(_) | Err(_) => None,
+        Ok(Loaded::Good { body, .. }) if matches!(body.doubt, Some(Doubt::Lost { .. })) => {
+            Err("the state was lost, and the way back is not planned yet".to_owned())
+        }
+        Ok(Loaded::Good { body, .. }) => Ok(Some(body).filter(|d| d.cycle.is_some())),
+        Ok(Loaded::Missing) => Ok(None),
+        Ok(Loaded::Newer { schema }) => Err(format!("the state has schema {schema}, which this version does not know")),
+        Ok(Loaded::Unreadable { why }) | Err(why) => Err(format!("the state cannot be read: {why}")),
     }
 }
 
@@ -116,7 +121,16 @@ impl<B: Backend> Asking<'_, B> {
             };
             tracing::error!(%fault, tries, "which instance this is cannot be told yet; asking again");
             self.front.starting(format!("starting: waiting for instance metadata (try {tries}): {fault}"));
-            if let Some(state) = unfinished(self.disk).await {
+            let state = unfinished(self.disk).await;
+            if let (Err(why), true) = (&state, tries >= TRIES) {
+                let why = format!(
+                    "{why}; this node may be OUT, and does not come back by itself until instance metadata answers, \
+                                   or node.instance_id is stated in the config and the agent restarted ({fault})"
+                );
+                self.notices.wrong("identity", Severity::Critical, Some(why.clone()));
+                paged = paged || self.page(&Durable::new("unknown".into()), why).await;
+            }
+            if let Ok(Some(state)) = state {
                 match self.proven(&state, tries) {
                     Some(Proof::Same(how)) => {
                         tracing::warn!(instance = %state.instance, how, "going on as the instance that the state names");

@@ -409,14 +409,26 @@ impl Turn<'_> {
             (None, Some(early)) => (early.exit, early.message.clone()),
             (None, None) => (Exit::Done, "done, back in service".into()),
         };
+        // A hold that took the place of a cycle ends with that cycle's verdict.
+        let replaced = self.d.last.as_ref().filter(|last| last.cycle == self.c.plan.id);
+        let (exit, message) = match replaced {
+            Some(last) if last.exit == Exit::FailedOut && exit == Exit::Done => (Exit::FailedBack, &last.message),
+            Some(last) if exit == Exit::Done => (last.exit, &last.message),
+            _ => (exit, &message),
+        };
+        let (job, verdict, latch) = match replaced {
+            Some(last) => (last.job.clone(), last.verdict.clone(), last.latch.clone()),
+            None => (self.c.plan.job_name(), self.c.verdict.clone(), self.c.latch().map(|_| self.c.plan.id.latch())),
+        };
+        let message = message.clone();
         Ended {
             cycle: self.c.plan.id.clone(),
             request: self.c.plan.request.clone(),
-            job: self.c.plan.job_name(),
+            job,
             exit,
             message,
-            latch: self.c.latch().map(|_| self.c.plan.id.latch()),
-            verdict: self.c.verdict.clone(),
+            latch,
+            verdict,
             at: self.now.clone(),
             out_ms: self.c.out_since.as_ref().map_or(0, |since| self.now.roughly_since(since)),
         }

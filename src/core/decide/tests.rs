@@ -336,15 +336,25 @@ fn without_a_disk_it_goes_home_or_stays() {
                     assert_eq!((c.stage.name(), failed(c)), (S::Check, None), "{from} {to}: home, no latch");
                     assert!(c.early.is_some() && got.pages.is_empty());
                 }
-                (S::Deregister | S::Drain, S::Drain | S::Patch | S::Held) | (S::Patch | S::Reboot, S::Reboot) => {
+                (a, b) if a == b => assert_eq!(got, next, "{from}: notes go on in memory"),
+                (S::Deregister | S::Drain, S::Drain | S::Patch | S::Held) | (S::Patch, S::Reboot) => {
                     assert_eq!((c.stage.name(), failed(c)), (S::Check, Some(FailureClass::Disk)), "{from} {to}");
                     assert_eq!(got.pages.len(), 1, "{from} {to}: it pages");
                     assert_eq!(c.kill_job, from == S::Patch, "{from} {to}");
                 }
-                (a, b) if a == b => assert_eq!(got, next, "{from}: notes go on in memory"),
                 _ => assert_eq!(got, present, "{from} {to}: it stays"),
             }
             assert_eq!(advance(&present, next.clone(), true, &now), next, "a good disk");
+            if to == S::Reboot && from == to {
+                let asked = Stage::Reboot { from: now.boot.clone(), asked: 1 };
+                let asked = world::changed(next, |c| c.stage = asked);
+                let got = advance(&present, asked, false, &now).cycle.unwrap();
+                assert_eq!(
+                    (got.stage.name(), failed(&got)),
+                    (S::Check, Some(FailureClass::Disk)),
+                    "asked for, not stored"
+                );
+            }
         }
     }
 }

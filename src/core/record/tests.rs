@@ -97,7 +97,7 @@ fn every_op() -> Vec<(&'static str, Record, Op)> {
         ("hold mid-cycle", running.clone(), enter_hold(1, Some((cycle(1), None)))),
         ("hold mid-cycle, failed", running.clone(), enter_hold(1, Some((cycle(1), Some(latch(1)))))),
         ("end hold", after(&[enter_hold(1, None)]), Op::EndHold { instance: node(1) }),
-        ("hold all", empty(), Op::HoldAll(Some(hold(1)))),
+        ("hold all", empty(), Op::HoldAll(hold(1))),
         ("retire", running, retire(1)),
     ]
 }
@@ -321,7 +321,7 @@ fn unknown_fields_are_kept_by_every_change() {
         clear(1),
         enter_hold(2, None),
         Op::Pause(order("ann", 1)),
-        Op::HoldAll(Some(hold(2))),
+        Op::HoldAll(hold(2)),
         retire(3),
     ]);
     let mut json = serde_json::to_value(&full).unwrap();
