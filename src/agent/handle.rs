@@ -274,6 +274,8 @@ impl<W: World> Backend for Handle<W> {
             }
             match durable.last.filter(|e| wanted(e.cycle.as_str())) {
                 Some(ended) => Some(Progress { steps, ended: Some(ended), late: false, unknown: false }),
+                // A state that was lost is about to become a way back, under this very name where that is known.
+                None if durable.doubt.is_some() => None,
                 None => Some(Progress { unknown: true, ..Progress::default() }),
             }
         };

@@ -45,7 +45,10 @@ impl<W: World> Agent<W> {
             let op = Op::AddLatch { cycle: cycle.clone(), latch };
             self.lost_latched = matches!(parts.fleet.change(&op, &parts.rules(), nonce).await, Outcome::Acked(_));
         }
-        self.kill_forgotten(&parts, &cycle).await;
+        let why = match self.kill_forgotten(&parts, &cycle).await {
+            true => format!("{why}; its job still ran and is killed: see what it left behind").into(),
+            false => why,
+        };
         let asked = Asked { by: "backstop".into(), ..Asked::default() };
         match self.plan(&parts, Kind::Recovery, asked).await {
             Ok(plan) => self.event(&Event::StateLost(Arc::new(Plan { id: cycle, ..plan }), why)).await,
@@ -61,15 +64,19 @@ impl<W: World> Agent<W> {
         }
     }
 
-    /// Jobs that this node no longer knows of. The lost cycle's own one is killed on its way back.
-    async fn kill_forgotten(&self, parts: &Parts<W>, cycle: &CycleId) {
+    /// Jobs that this node no longer knows of. The lost cycle's own one is killed on its way back: true where it runs.
+    async fn kill_forgotten(&self, parts: &Parts<W>, cycle: &CycleId) -> bool {
+        let mut runs = false;
         for job in parts.jobs.running().await.unwrap_or_default() {
-            if job != cycle.as_str() {
+            if job == cycle.as_str() {
+                runs = true;
+            } else {
                 tracing::warn!(job, "a job that no state knows of is killed");
                 if let Err(fault) = parts.jobs.kill(&job).await {
                     tracing::error!(job, %fault, "it could not be killed");
                 }
             }
         }
+        runs
     }
 }

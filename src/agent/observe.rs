@@ -14,7 +14,7 @@ const MEMBER_SCHEMA: u32 = 1;
 
 /// Looks for ever, jittered.
 pub async fn observe<W: World>(shared: Arc<Shared<W>>) {
-    let mut beat = last_beat(&shared).await;
+    let mut beat = 0;
     loop {
         let parts = shared.parts();
         look(&shared, &parts, &mut beat).await;
@@ -27,11 +27,15 @@ pub async fn observe<W: World>(shared: Arc<Shared<W>>) {
     }
 }
 
-/// Counts on from what this member wrote before a restart: to others only a change is a beat.
-async fn last_beat<W: World>(shared: &Shared<W>) -> u64 {
-    let members = shared.parts().fleet.members().await.unwrap_or_default();
+/// What this member wrote before a restart goes on: its beat, since to others only a change is one, and the record as it
+/// last saw it, from which a lost one is made again. Nothing is written over it before it was read.
+async fn read_last<W: World>(shared: &Shared<W>, parts: &Parts<W>) -> Result<u64, Fault> {
     let me = shared.instance();
-    members.iter().find(|m| m.instance == me).map_or(0, |m| m.beat)
+    let members = parts.fleet.members().await?;
+    let last = members.into_iter().find(|m| m.instance == me);
+    let beat = last.as_ref().map_or(0, |m| m.beat);
+    shared.cache().last_record = last.and_then(|m| m.record);
+    Ok(beat)
 }
 
 /// One look at everything. Each source that fails keeps its last answer, with its age, and its fault.
@@ -99,6 +103,9 @@ pub async fn write_beat<W: World>(shared: &Shared<W>, parts: &Parts<W>, beat: &m
     let now = shared.clock.now();
     let node = shared.node.borrow().clone();
     let seen = shared.observed.borrow().clone();
+    if *beat == 0 {
+        *beat = read_last(shared, parts).await?;
+    }
     *beat = beat.saturating_add(1);
     let targets = shared.own_targets(parts, u64::MAX).await?;
     let port = targets.first().map_or(9_200, |t| t.target.port);
@@ -107,6 +114,11 @@ pub async fn write_beat<W: World>(shared: &Shared<W>, parts: &Parts<W>, beat: &m
         .cycle
         .as_ref()
         .map_or_else(|| "idle".to_owned(), |c| super::status::waiting_for(c, &node.seen, &now));
+    // One lock at a time: a guard inside the literal below would live to its end.
+    let (node_id, last_record) = {
+        let cache = shared.cache();
+        (cache.node_id.clone(), cache.last_record.clone())
+    };
     let member = Member {
         schema: MEMBER_SCHEMA,
         instance: shared.instance(),
@@ -118,10 +130,13 @@ pub async fn write_beat<W: World>(shared: &Shared<W>, parts: &Parts<W>, beat: &m
         beat: *beat,
         doing: doing.into(),
         at_ms: now.wall_ms,
-        node_id: shared.cache().node_id.clone(),
+        node_id,
         address: shared.identity.local_ipv4.map(|ip| std::net::SocketAddr::from((ip, port)).to_string().into()),
         sees: seen.own.iter().map(|own| own.sentence().into()).collect(),
-        record: seen.record.as_ref().and_then(|(r, _)| serde_json::to_value(r.without_history()).ok()),
+        record: match &seen.record {
+            Some((r, _)) => serde_json::to_value(r.without_history()).ok(),
+            None => last_record,
+        },
         extra: BTreeMap::default(),
     };
     parts.fleet.put_member(&member).await

@@ -130,6 +130,8 @@ pub struct Cache {
     pub register_proved: Option<Now>,
     /// The own Elasticsearch node's id, as it last answered.
     pub node_id: Option<Arc<str>>,
+    /// The fleet record as this member's own document has it from before a restart.
+    pub last_record: Option<serde_json::Value>,
     /// Something that a person must hear and that was found out where no page can be raised; the loop does.
     pub to_page: Vec<(PageKind, Severity, Arc<str>)>,
     /// The last page that a sink accepted: its number, and when.

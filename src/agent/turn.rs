@@ -144,9 +144,17 @@ impl<W: World> Agent<W> {
                 self.event(&Event::Doubt(Some(Doubt::Unproven))).await;
             }
             Found::Resumed => tracing::info!(stage = ?self.journal.now().stage(), "state read"),
-            Found::Foreign(why) => {
+            Found::Foreign(why, boot) => {
                 tracing::warn!(why, "state of another instance set aside: a fresh node, if the record agrees");
                 self.event(&Event::Doubt(Some(Doubt::Unproven))).await;
+                if boot.is_some_and(|boot| boot == self.shared.clock.now().boot) {
+                    // A boot id never travels: it is this machine that was out, under another id.
+                    let message = format!(
+                        "{why}; its cycle is not over and is of this very boot, so this node may be OUT under that id: \
+                         which instance is this (node.instance_id)?"
+                    );
+                    self.raise(PageKind::AgentFault, Severity::Critical, message.into()).await;
+                }
             }
             Found::Unreadable(why) => {
                 tracing::error!(why, "state unreadable: latched, way back only");

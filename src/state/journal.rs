@@ -9,7 +9,7 @@ use crate::core::effect::Effect;
 use crate::core::ids::InstanceId;
 use crate::core::invariant;
 use crate::core::plan::Plan;
-use crate::core::time::Now;
+use crate::core::time::{BootId, Now};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -50,8 +50,9 @@ pub enum Found {
     Fresh,
     /// Whole, understood, and of this instance.
     Resumed,
-    /// Whole, and of another instance: an image, or a copied disk. Set aside, never resumed.
-    Foreign(String),
+    /// Whole, and of another instance: an image, or a copied disk. Set aside, never resumed. With the boot in which its
+    /// unfinished cycle was written.
+    Foreign(String, Option<BootId>),
     /// Anything else: set aside. What this node was doing is not known.
     Unreadable(String),
 }
@@ -102,7 +103,8 @@ impl<D: Disk> Journal<D> {
             Loaded::Good { generation, body } if body.instance != *instance => {
                 let why =
                     format!("the state is of instance {}, this is {instance}; {}", body.instance, aside("foreign"));
-                (journal(generation, None), Found::Foreign(why))
+                let boot = body.cycle.as_ref().map(|c| c.entered.boot.clone());
+                (journal(generation, None), Found::Foreign(why, boot))
             }
             Loaded::Good { generation, body } => match invariant::durable(&body) {
                 Ok(()) => (journal(generation, Some(body)), Found::Resumed),

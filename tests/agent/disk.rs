@@ -165,7 +165,7 @@ async fn unreadable_state_on_a_disk_that_takes_nothing_still_brings_the_node_bac
 }
 
 /// A whole state file of another instance, in mid-cycle, as an image that was made of a running node carries it.
-fn foreign(fake: &Fake) -> Vec<u8> {
+fn foreign(fake: &Fake, boot: &str) -> Vec<u8> {
     let text = String::from_utf8(read_state(fake)).unwrap();
     let file: serde_json::Value = serde_json::from_str(&text).unwrap();
     let mut durable: backstop::core::cycle::Durable = serde_json::from_value(file["body"].clone()).unwrap();
@@ -174,23 +174,28 @@ fn foreign(fake: &Fake) -> Vec<u8> {
         let mut plan = (*c.plan).clone();
         plan.instance = durable.instance.clone();
         c.plan = plan.into();
+        c.entered.boot.0 = boot.into();
     }
     backstop::state::snapshot::encode(backstop::core::cycle::SCHEMA, 7, &durable).unwrap()
 }
 
 #[tokio::test]
 async fn state_of_another_instance_is_set_aside_and_never_resumed() {
-    let theirs = {
-        let other = Fake::new();
-        at(&other, StageName::Drain).await.kill();
-        foreign(&other)
-    };
-    let fake = Fake::new();
-    fake.files.plant("state.json", &theirs);
-    let r = Running::start(&fake).await;
-    r.pass(60).await;
-    assert_eq!(r.stage(), None, "a fresh node");
-    assert!(quarantined(&fake) && fake.in_service() && fake.pages().is_empty());
+    // A boot id never travels: in this very boot it was this machine, under another id, and somebody hears.
+    for (boot, pages) in [("another machine's", 0), ("boot-1", 1)] {
+        let theirs = {
+            let other = Fake::new();
+            at(&other, StageName::Drain).await.kill();
+            foreign(&other, boot)
+        };
+        let fake = Fake::new();
+        fake.files.plant("state.json", &theirs);
+        let r = Running::start(&fake).await;
+        r.pass(60).await;
+        assert_eq!(r.stage(), None, "a fresh node");
+        assert!(quarantined(&fake) && fake.in_service(), "{boot}");
+        assert_eq!(fake.pages().len(), pages, "{boot}");
+    }
 }
 
 #[tokio::test]
@@ -202,7 +207,7 @@ async fn a_node_without_state_that_has_a_slot_is_latched_paged_and_brought_back(
         if lost == "no state" {
             fake.files.forget("state.json");
         } else {
-            let theirs = foreign(&fake);
+            let theirs = foreign(&fake, "another machine's");
             fake.files.plant("state.json", &theirs);
         }
         let r = Running::start(&fake).await;

@@ -7,7 +7,7 @@ use backstop::control::protocol::{Done, HoldRequest, InitRequest, RunReply};
 use backstop::core::cycle::StageName;
 use backstop::core::error::Class;
 use backstop::core::exit::Exit;
-use backstop::core::job::{JobSpec, RebootPolicy, Verdict};
+use backstop::core::job::{JobResult, JobSpec, RebootPolicy, Verdict};
 use backstop::core::plan::Kind;
 use backstop::core::record::{Extra, Hold, Pause, Record};
 use backstop::core::target::{Named, Reason, TargetState};
@@ -78,6 +78,24 @@ async fn a_record_is_made_once_and_made_again_only_for_a_reason_from_what_member
         r.pass(40).await;
         assert!(matches!(r.run_job().await, RunReply::Refused { exit: 12, .. }), "{lost}: it can be used");
     }
+}
+
+#[tokio::test]
+async fn a_latch_survives_a_lost_record_though_every_agent_was_restarted_without_one() {
+    let fake = Fake::new();
+    let r = Running::start(&fake).await;
+    fake.job_ends(Some(Verdict { result: JobResult::Exited(7), ..good() }));
+    r.pass(2).await;
+    assert!(matches!(r.run_job().await, RunReply::Started { .. }));
+    r.until("home, latched", 300, |r| r.stage().is_none() && r.fake.record().open_latches().count() == 1).await;
+    r.pass(40).await;
+    r.kill();
+    fake.put_record(None);
+    let r = Running::start(&fake).await;
+    r.pass(60).await;
+    assert_eq!(init(&r, Some("it was deleted")).await.exit, 0);
+    assert_eq!(fake.record().open_latches().count(), 1);
+    assert!(matches!(r.run_job().await, RunReply::Refused { exit: 100, .. }));
 }
 
 #[tokio::test]
