@@ -45,9 +45,10 @@ impl<W: World> Agent<W> {
             let op = Op::AddLatch { cycle: cycle.clone(), latch };
             self.lost_latched = matches!(parts.fleet.change(&op, &parts.rules(), nonce).await, Outcome::Acked(_));
         }
-        let why = match self.kill_forgotten(&parts, &cycle).await {
-            true => format!("{why}; its job still ran and is killed: see what it left behind").into(),
-            false => why,
+        let why = if self.kill_forgotten(&parts, &cycle).await {
+            format!("{why}; its job still ran and is killed: see what it left behind").into()
+        } else {
+            why
         };
         let asked = Asked { by: "backstop".into(), ..Asked::default() };
         match self.plan(&parts, Kind::Recovery, asked).await {

@@ -94,12 +94,14 @@ impl Turn<'_> {
         }
         let Some(hold) = self.c.hold.take() else { return };
         // The entry is in the record: this cycle is over, the hold begins.
-        let held = format!("held by {} while it was out: {}", hold.order.by, hold.order.reason);
+        let instead = format!("held by {} while it was out: {}", hold.order.by, hold.order.reason);
         let ended = self.ended();
         // A failure stays one: whoever waits for the job's verdict gets it now, and not that of the hold.
         self.d.last = Some(match self.c.failure {
-            Some(_) => Ended { exit: Exit::FailedOut, message: format!("{}; {held}", ended.message).into(), ..ended },
-            None => Ended { exit: Exit::EndedEarly, message: held.into(), ..ended },
+            Some(_) => {
+                Ended { exit: Exit::FailedOut, message: format!("{}; {instead}", ended.message).into(), ..ended }
+            }
+            None => Ended { exit: Exit::EndedEarly, message: instead.into(), ..ended },
         });
         let plan = Plan { kind: Kind::Hold(hold.clone()), ..(*self.c.plan).clone() };
         let out_since = self.c.out_since.clone().or_else(|| Some(self.now.clone()));
