@@ -6,6 +6,7 @@ pub mod effect;
 pub mod error;
 pub mod event;
 pub mod exit;
+pub mod finding;
 pub mod guard;
 pub mod heal;
 pub mod ids;

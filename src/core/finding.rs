@@ -1,0 +1,205 @@
+//! Findings: each is one difference between what should be and what is. Reconcile makes them (`reconcile.rs`), the book of
+//! alerts (`alert.rs`) decides who hears of them and when.
+
+use super::page::{PageKind, Severity};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// What a finding is about. The label is part of an alert's key and the name of its runbook.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Kind {
+    /// A member is not in service beyond its deadline, whatever the reason.
+    OutOfService,
+    /// A running client node whose target no group knows.
+    RunningNotRegistered,
+    /// A target of a member whose node does not run.
+    RegisteredNotRunning,
+    /// Registered under another port than the member's.
+    WrongPort,
+    /// Registered, and fails the load balancer's checks.
+    Unhealthy,
+    /// `initial` for longer than the group's own settings explain.
+    StuckInitial,
+    /// `draining` for longer than the group's own settings explain.
+    StuckDraining,
+    /// `unused` for a reason that waiting does not heal: not wired, stopped, unusable.
+    NotInUse,
+    /// Fewer members in service than `minimum_healthy`, and no planned absence explains it.
+    BelowMinimum,
+    /// Fewer members in service than `minimum_during_patch`.
+    BelowFloor,
+    /// A slot is held for longer than its budget, counted from this agent's first sight of it.
+    CycleOverdue,
+    /// More members are out than the slots and holds of the record explain.
+    MoreOutThanSlots,
+    /// The holder of a slot is gone, or its agent is silent.
+    SlotHolderGone,
+    /// A failed cycle that nobody has cleared.
+    Latched,
+    /// An agent cannot see one of its sources.
+    Blind,
+    /// A member's agent no longer beats.
+    AgentSilent,
+    /// A running client node of the cluster without an agent.
+    NodeWithoutAgent,
+    /// A target that belongs to no member.
+    ForeignTarget,
+    /// A member is registered in some of the groups only.
+    MissingFromGroup,
+    /// Agents of one fleet run with different numbers or groups.
+    ConfigDiffers,
+    /// Two agents say that they are the same instance.
+    TwoWithOneIdentity,
+    /// No successful cycle for a stated time.
+    PatchOverdue,
+    /// Only refusals for a stated time.
+    PatchRefused,
+    /// New cycles are stopped for longer than a stated time.
+    PausedTooLong,
+    /// A node is held for longer than its order says.
+    HeldTooLong,
+    /// Self-heal has used up its share of the day.
+    HealedTooOften,
+    /// A sink refuses pages for good.
+    SinkRefuses,
+    /// A slot or hold cannot be given back.
+    ReleaseStuck,
+    /// The configuration cannot be used.
+    ConfigUnusable,
+    /// A part of the agent failed.
+    AgentFault,
+    /// `backstop alert test`: nothing is wrong.
+    Test,
+}
+
+impl Kind {
+    /// All of them, for tables.
+    pub const ALL: [Kind; 31] = [
+        Kind::OutOfService,
+        Kind::RunningNotRegistered,
+        Kind::RegisteredNotRunning,
+        Kind::WrongPort,
+        Kind::Unhealthy,
+        Kind::StuckInitial,
+        Kind::StuckDraining,
+        Kind::NotInUse,
+        Kind::BelowMinimum,
+        Kind::BelowFloor,
+        Kind::CycleOverdue,
+        Kind::MoreOutThanSlots,
+        Kind::SlotHolderGone,
+        Kind::Latched,
+        Kind::Blind,
+        Kind::AgentSilent,
+        Kind::NodeWithoutAgent,
+        Kind::ForeignTarget,
+        Kind::MissingFromGroup,
+        Kind::ConfigDiffers,
+        Kind::TwoWithOneIdentity,
+        Kind::PatchOverdue,
+        Kind::PatchRefused,
+        Kind::PausedTooLong,
+        Kind::HeldTooLong,
+        Kind::HealedTooOften,
+        Kind::SinkRefuses,
+        Kind::ReleaseStuck,
+        Kind::ConfigUnusable,
+        Kind::AgentFault,
+        Kind::Test,
+    ];
+
+    /// The stable label.
+    pub const fn label(self) -> &'static str {
+        match self {
+            Kind::OutOfService => "out-of-service",
+            Kind::RunningNotRegistered => "running-not-registered",
+            Kind::RegisteredNotRunning => "registered-not-running",
+            Kind::WrongPort => "wrong-port",
+            Kind::Unhealthy => "unhealthy",
+            Kind::StuckInitial => "stuck-initial",
+            Kind::StuckDraining => "stuck-draining",
+            Kind::NotInUse => "not-in-use",
+            Kind::BelowMinimum => "below-minimum",
+            Kind::BelowFloor => "below-floor",
+            Kind::CycleOverdue => "cycle-overdue",
+            Kind::MoreOutThanSlots => "more-out-than-slots",
+            Kind::SlotHolderGone => "slot-holder-gone",
+            Kind::Latched => "latched",
+            Kind::Blind => "blind",
+            Kind::AgentSilent => "agent-silent",
+            Kind::NodeWithoutAgent => "node-without-agent",
+            Kind::ForeignTarget => "foreign-target",
+            Kind::MissingFromGroup => "missing-from-group",
+            Kind::ConfigDiffers => "config-differs",
+            Kind::TwoWithOneIdentity => "two-with-one-identity",
+            Kind::PatchOverdue => "patch-overdue",
+            Kind::PatchRefused => "patch-refused",
+            Kind::PausedTooLong => "paused-too-long",
+            Kind::HeldTooLong => "held-too-long",
+            Kind::HealedTooOften => "healed-too-often",
+            Kind::SinkRefuses => "sink-refuses",
+            Kind::ReleaseStuck => "release-stuck",
+            Kind::ConfigUnusable => "config-unusable",
+            Kind::AgentFault => "agent-fault",
+            Kind::Test => "test",
+        }
+    }
+}
+
+impl From<PageKind> for Kind {
+    fn from(kind: PageKind) -> Kind {
+        match kind {
+            PageKind::Latched => Kind::Latched,
+            PageKind::OutOfService => Kind::OutOfService,
+            PageKind::ReleaseStuck => Kind::ReleaseStuck,
+            PageKind::ConfigUnusable => Kind::ConfigUnusable,
+            PageKind::AgentFault => Kind::AgentFault,
+        }
+    }
+}
+
+/// One difference between what should be and what is, as one look shows it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Finding {
+    /// What.
+    pub kind: Kind,
+    /// About whom: a node's name, a target, a group, a source of an agent, or the fleet's name. Stable across agents and
+    /// restarts: with fleet and kind it is the alert's key.
+    pub subject: Arc<str>,
+    /// How bad.
+    pub severity: Severity,
+    /// What is so, for people: who, since when, how it is known.
+    pub sentence: Arc<str>,
+}
+
+impl Finding {
+    /// What it is about, in short: kind and subject.
+    pub fn about(&self) -> About {
+        (self.kind, self.subject.clone())
+    }
+}
+
+/// Kind and subject: with the fleet's name, the key of an alert.
+pub type About = (Kind, Arc<str>);
+
+/// What one look came to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    /// What is wrong, worst first.
+    pub findings: Vec<Finding>,
+    /// Kinds that this look could not judge at all: no finding of theirs is no evidence that all is well.
+    pub unjudged: BTreeSet<Kind>,
+    /// Single subjects that this look could not judge.
+    pub unjudged_about: BTreeSet<About>,
+}
+
+impl Report {
+    /// This look shows that it is not so: neither found nor unjudged.
+    pub fn shows_absent(&self, about: &About) -> bool {
+        !self.unjudged.contains(&about.0)
+            && !self.unjudged_about.contains(about)
+            && !self.findings.iter().any(|f| f.kind == about.0 && f.subject == about.1)
+    }
+}
