@@ -289,7 +289,7 @@ pub fn new_cycle_id() -> CycleId {
 }
 
 /// A destructive call is not begun when its acknowledgement is older than this, in ms of real time.
-const ACK_MAX_AGE_MS: u64 = 10_000;
+pub(super) const ACK_MAX_AGE_MS: u64 = 10_000;
 /// Between two looks at the load balancer while something is awaited, in ms.
 const POLL_MS: u64 = 5_000;
 

@@ -10,7 +10,7 @@ use crate::clock::Clock;
 use crate::control::backend::{Backend, Caller};
 use crate::control::protocol::{
     CheckReply, ClearRequest, Done, Explain, History, HoldRequest, InitRequest, Progress, ReasonRequest, RejoinRequest,
-    RunReply, RunRequest, Status, VERSION,
+    RetireRequest, RunReply, RunRequest, Status, VERSION,
 };
 use crate::core::cycle::{Cycle, Stage};
 use crate::core::exit::Exit;
@@ -38,7 +38,7 @@ pub type Reload = Arc<dyn Fn() -> BoxFuture<'static, Done> + Send + Sync>;
 
 /// Cheap to clone; one per connection.
 pub struct Handle<W: World> {
-    shared: Arc<Shared<W>>,
+    pub(super) shared: Arc<Shared<W>>,
     queue: mpsc::Sender<Request>,
     reload: Reload,
 }
@@ -58,7 +58,7 @@ fn done(message: impl Into<String>) -> Done {
     Done { exit: Exit::Done.code(), message: message.into(), next: None }
 }
 
-fn not(exit: Exit, message: impl Into<String>, next: Option<&str>) -> Done {
+pub(super) fn not(exit: Exit, message: impl Into<String>, next: Option<&str>) -> Done {
     Done { exit: exit.code(), message: message.into(), next: next.map(str::to_owned) }
 }
 
@@ -68,7 +68,7 @@ impl<W: World> Handle<W> {
         Handle { shared, queue, reload }
     }
 
-    fn order(&self, by: &Caller, reason: &str) -> Pause {
+    pub(super) fn order(&self, by: &Caller, reason: &str) -> Pause {
         let since_ms = self.shared.clock.now().wall_ms;
         Pause {
             by: by.name.as_str().into(),
@@ -78,14 +78,14 @@ impl<W: World> Handle<W> {
         }
     }
 
-    fn note(&self, verb: &str, by: &Caller, what: &serde_json::Value, outcome: &Done) {
+    pub(super) fn note(&self, verb: &str, by: &Caller, what: &serde_json::Value, outcome: &Done) {
         let at = crate::alerts::text::rfc3339(self.shared.clock.now().wall_ms);
         self.shared.audit.record(&json!({
             "at": at, "event": verb, "by": by.name, "uid": by.uid, "what": what, "exit": outcome.exit, "outcome": outcome.message,
         }));
     }
 
-    async fn change(&self, op: Op, good: String) -> Done {
+    pub(super) async fn change(&self, op: Op, good: String) -> Done {
         let parts = self.shared.parts();
         match parts.fleet.change(&op, &parts.rules(), nonce).await {
             Outcome::Acked(record) => {
@@ -172,7 +172,10 @@ impl<W: World> Handle<W> {
         answer.await.ok()
     }
 
-    async fn ask_verb(&self, make: impl FnOnce(oneshot::Sender<Result<String, (Exit, String)>>) -> Request) -> Done {
+    pub(super) async fn ask_verb(
+        &self,
+        make: impl FnOnce(oneshot::Sender<Result<String, (Exit, String)>>) -> Request,
+    ) -> Done {
         match self.ask(make).await {
             Some(Ok(message)) => done(message),
             Some(Err((exit, message))) => not(exit, message, Some("backstop explain")),
@@ -381,6 +384,10 @@ impl<W: World> Backend for Handle<W> {
         };
         self.note("latch clear", &by, &json!(r), &outcome);
         outcome
+    }
+
+    async fn retire(&self, by: Caller, r: RetireRequest) -> Done {
+        self.retire_noted(by, r).await
     }
 
     async fn init(&self, by: Caller, r: InitRequest) -> Done {

@@ -1,8 +1,8 @@
 //! The agent: one loop that asks the core what it wants, does it, and tells the core what came of it.
 //!
 //! `turn` is the loop, `verbs` what people ask of it, `executor` does effects, `facts` reads what guards look at and writes
-//! plans, `observe` keeps looking, `own` puts right what this node may, `lost` deals with a state that is gone, `seldom`
-//! keeps the log short, `handle` answers the control socket, `status` and `explain` put what is known into words,
+//! plans, `observe` keeps looking, `own` puts right what this node may, `peers` what others have left behind, `lost` deals with a state that is gone, `seldom`
+//! keeps the log short, `handle` answers the control socket (`retire` one verb of it), `status` and `explain` put what is known into words,
 //! `supervisor` owns every task.
 
 pub mod executor;
@@ -13,7 +13,9 @@ mod lost;
 pub mod observe;
 mod own;
 pub mod pages;
+mod peers;
 pub mod progress;
+mod retire;
 pub mod seldom;
 pub mod shared;
 pub mod status;

@@ -5,12 +5,15 @@ use crate::clock::Clock;
 use crate::core::error::Fault;
 use crate::core::member::{Member, in_service};
 use crate::core::target::Own;
-use crate::ports::LoadBalancer;
+use crate::ports::{Host, LoadBalancer};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Schema of the member document.
 const MEMBER_SCHEMA: u32 = 1;
+
+/// Lifecycle states of an instance that does not come back.
+const LEAVING: [&str; 1] = ["Terminated"];
 
 /// Looks for ever, jittered.
 pub async fn observe<W: World>(shared: Arc<Shared<W>>) {
@@ -62,13 +65,22 @@ pub async fn look<W: World>(shared: &Arc<Shared<W>>, parts: &Arc<Parts<W>>, beat
         }
     }
     match parts.fleet.read().await {
-        Ok(record) => next.record = Some((record, begun.clone())),
+        Ok(record) => {
+            next.slots_since.retain(|cycle, _| record.slots.values().any(|s| s.cycle == *cycle));
+            for slot in record.slots.values() {
+                next.slots_since.entry(slot.cycle.clone()).or_insert_with(|| begun.clone());
+            }
+            next.record = Some((record, begun.clone()));
+        }
         Err(f) => {
             next.faults.insert("fleet record", f);
         }
     }
     if let Err(f) = look_at_groups(shared, parts, &mut next).await {
         next.faults.insert("load balancer", f);
+    }
+    if let Ok(state) = parts.host.lifecycle().await {
+        next.terminating = state.is_some_and(|state| LEAVING.contains(&&*state));
     }
     next.since = super::status::since(&next, &shared.instance(), shared.clock.now().wall_ms);
     next.looks = next.looks.saturating_add(1);
@@ -102,6 +114,9 @@ async fn look_at_groups<W: World>(shared: &Shared<W>, parts: &Parts<W>, next: &m
 pub async fn write_beat<W: World>(shared: &Shared<W>, parts: &Parts<W>, beat: &mut u64) -> Result<(), Fault> {
     let now = shared.clock.now();
     let node = shared.node.borrow().clone();
+    if node.durable.retired || shared.observed.borrow().terminating {
+        return parts.fleet.delete_member(&shared.instance()).await; // no member any more
+    }
     let seen = shared.observed.borrow().clone();
     if *beat == 0 {
         *beat = read_last(shared, parts).await?;

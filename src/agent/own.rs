@@ -1,12 +1,13 @@
 //! Reconcile's look at the own node, after each look of the observer: what it may put right by itself (`core/heal.rs`).
 
 use super::facts::Asked;
-use super::shared::{Parts, World, nonce};
+use super::shared::{Parts, World, jitter, nonce};
 use super::turn::Agent;
 use crate::clock::Clock;
 use crate::core::cycle::{Doubt, RecordSeen};
 use crate::core::event::Event;
-use crate::core::heal::{Heal, heal};
+use crate::core::heal::{HEALS_PER_DAY, Heal, heal, out, used_up, wait_ms};
+use crate::core::page::{PageKind, Severity};
 use crate::core::plan::Kind;
 use crate::core::record::{Op, Record};
 use crate::core::target::Own;
@@ -32,6 +33,12 @@ impl<W: World> Agent<W> {
             }
         }
         self.off.see(record, &now);
+        if seen.terminating {
+            return self.say_goodbye(&parts, record).await;
+        }
+        if let (Some(record), true) = (record, parts.acts()) {
+            self.latch_lost_slots(&parts, &seen, record).await;
+        }
         if !parts.acts() || parts.host.shutting_down() || blind {
             return;
         }
@@ -41,13 +48,26 @@ impl<W: World> Agent<W> {
             self.heal_record(&parts, &Op::EndHoldAll(order)).await;
         }
         match heal(self.journal.now(), own, record, self.off.is_on(&now), &me, &parts.rules()) {
-            None => self.out = None,
-            Some(Heal::Register(group)) => {
-                let after = parts.config.reconcile.self_heal_after_ms;
-                let since = self.out.get_or_insert_with(|| Dwell::start(&now, after)).clone();
-                if since.over(&now) {
-                    self.heal_registration(&parts, group).await;
+            None => {
+                self.out = None;
+                self.shared.cache().heals_at = None;
+            }
+            Some(Heal::Register) => {
+                let below_floor = seen.fleet.as_ref().is_some_and(|v| {
+                    v.in_service_count() < parts.config.minimum_during_patch && now.since(&v.begun).is_some()
+                });
+                let every = parts.config.reconcile.every_ms;
+                let wait = wait_ms(parts.config.reconcile.self_heal_after_ms, below_floor, every, jitter());
+                let since = self.out.get_or_insert_with(|| (now.clone(), wait)).clone();
+                let due = Dwell::start(&since.0, since.1.min(wait));
+                self.shared.cache().heals_at = Some(due.over_at(&now));
+                if !due.over(&now) {
+                    return;
                 }
+                if used_up(self.journal.now(), &now) {
+                    return self.heals_no_more().await;
+                }
+                self.heal_registration(&parts, own).await;
             }
             Some(Heal::FreeSlot(cycle)) => {
                 let op = Op::Free { instance: me, cycle, latch: None, finished: None };
@@ -114,20 +134,39 @@ impl<W: World> Agent<W> {
         false
     }
 
-    async fn heal_registration(&mut self, parts: &Parts<W>, group: usize) {
-        let Ok(own) = self.shared.own_targets(parts, u64::MAX).await else { return };
-        let Some(t) = own.get(group) else { return };
+    /// Registers the own target wherever it is not. A call that is not accepted is made again after the next look, and only
+    /// what was accepted counts for the day.
+    async fn heal_registration(&mut self, parts: &Parts<W>, own: &[Own]) {
+        let Ok(targets) = self.shared.own_targets(parts, u64::MAX).await else { return };
         if let Err(fault) = parts.check.check(&parts.config.check_settings()).await {
-            tracing::warn!(%fault, target = %t.target, "out of service, and the node check does not pass");
+            tracing::warn!(%fault, "out of service, and the node check does not pass");
             return;
         }
-        tracing::warn!(target = %t.target, "not registered and no cycle explains it: registering");
-        let result = parts.balancer.register(&t.target).await;
-        let at = crate::alerts::text::rfc3339(self.shared.clock.now().wall_ms);
-        let outcome = result.as_ref().err().map(ToString::to_string);
-        self.shared
-            .audit
-            .record(&json!({"at": at, "event": "self-heal", "target": t.target.to_string(), "fault": outcome}));
+        let mut accepted = false;
+        for (t, _) in targets.iter().zip(own).filter(|(_, own)| out(own)) {
+            tracing::warn!(target = %t.target, "not registered and no cycle explains it: registering");
+            let result = parts.balancer.register(&t.target).await;
+            let at = crate::alerts::text::rfc3339(self.shared.clock.now().wall_ms);
+            let outcome = result.as_ref().err().map(ToString::to_string);
+            accepted |= result.is_ok();
+            let line = json!({"at": at, "event": "self-heal", "target": t.target.to_string(), "fault": outcome});
+            self.shared.audit.record(&line);
+        }
+        if accepted {
+            self.panicked.remove("self-heal");
+            self.event(&Event::Healed).await;
+        }
+    }
+
+    /// Somebody takes it out again and again: it stays out until a person has found out who.
+    async fn heals_no_more(&mut self) {
+        if self.panicked.insert("self-heal") {
+            let message = format!(
+                "this node was deregistered by another hand {HEALS_PER_DAY} times in 24 hours and has registered itself each \
+                 time; it stays OUT now until somebody has found out who does that (then: backstop rejoin)"
+            );
+            self.raise(PageKind::OutOfService, Severity::Critical, message.into()).await;
+        }
     }
 
     /// Frees what this node does not remember; only while its state is on the disk.

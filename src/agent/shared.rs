@@ -4,7 +4,7 @@ use crate::clock::Clock;
 use crate::config::{Config, Mode, TargetGroup};
 use crate::core::cycle::{Durable, Seen};
 use crate::core::error::{Class, Fault, Jitter};
-use crate::core::ids::{InstanceId, NodeName};
+use crate::core::ids::{CycleId, InstanceId, NodeName};
 use crate::core::member::{FleetView, Member};
 use crate::core::page::{PageKind, Severity};
 use crate::core::record::Record;
@@ -115,6 +115,10 @@ pub struct Observed {
     /// `in`, `OUT` or `unknown` of each member, and the wall time since when this agent has seen that, in ms; absent = since
     /// its first look.
     pub since: BTreeMap<InstanceId, (String, Option<u64>)>,
+    /// When this agent first saw each slot of the record, by cycle: its budget is counted from there.
+    pub slots_since: BTreeMap<CycleId, Now>,
+    /// This instance is being terminated, by the word of its metadata.
+    pub terminating: bool,
     /// Faults of the last try, by source.
     pub faults: BTreeMap<&'static str, Fault>,
     /// Number of this look.
@@ -134,6 +138,8 @@ pub struct Cache {
     pub last_record: Option<serde_json::Value>,
     /// Something that a person must hear and that was found out where no page can be raised; the loop does.
     pub to_page: Vec<(PageKind, Severity, Arc<str>)>,
+    /// The own target is out, no cycle explains it, and this node registers itself then.
+    pub heals_at: Option<Now>,
     /// The last page that a sink accepted: its number, and when.
     pub page_accepted: Option<(u64, Now)>,
     /// Its kind, and the sink that did.

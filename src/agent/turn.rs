@@ -17,7 +17,7 @@ use crate::core::heal::Off;
 use crate::core::page::{self, PageKind, Severity};
 use crate::core::plan::Kind;
 use crate::core::record::Hold;
-use crate::core::time::{Dwell, Now};
+use crate::core::time::Now;
 use crate::core::want::want;
 use crate::state::journal::{Commit, Found, Journal};
 use serde_json::json;
@@ -82,8 +82,8 @@ pub struct Agent<W: World> {
     pub(super) seen: Seen,
     queue: mpsc::Receiver<Request>,
     log: Log,
-    /// The own target has been out since, with no cycle to explain it.
-    pub(super) out: Option<Dwell>,
+    /// The own target has been out since, with no cycle to explain it, and is registered after so many ms.
+    pub(super) out: Option<(Now, u64)>,
     /// `hold --all`, as this agent first saw it.
     pub(super) off: Off,
     /// The latch for the lost state is acknowledged.
@@ -185,8 +185,11 @@ impl<W: World> Agent<W> {
             self.notice_a_gap(&now).await;
             self.say(&now);
             self.stalled = self.stalled.take().filter(|at| now.since(at).is_none() && at.boot == now.boot);
+            let terminating = self.shared.observed.borrow().terminating;
             let wanted = match &self.stalled {
                 Some(at) => Want::Wait(at.clone()),
+                // Its own termination ends the obligation to return: what it still owes is to say so (`peers.rs`).
+                None if terminating => Want::Idle,
                 None => want(self.journal.now(), &self.seen, &now),
             };
             let wake = match wanted {

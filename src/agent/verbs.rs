@@ -2,7 +2,7 @@
 
 use super::executor::execute;
 use super::facts::{self, Asked};
-use super::shared::{Parts, World};
+use super::shared::{Parts, World, nonce};
 use super::supervisor::caught;
 use super::turn::Agent;
 use crate::clock::Clock;
@@ -15,9 +15,10 @@ use crate::core::exit::Exit;
 use crate::core::guard::{self, Verdicts};
 use crate::core::page::{PageKind, Severity};
 use crate::core::plan::{Kind, Plan};
-use crate::core::record::{Hold, Record};
+use crate::core::record::{Hold, Op, Record};
 use crate::core::target::Own;
 use crate::core::want::want;
+use crate::fleet::Outcome;
 use serde_json::json;
 use std::sync::Arc;
 
@@ -158,20 +159,41 @@ impl<W: World> Agent<W> {
             let message = "mode = \"observe\": this agent never registers anything; use the aws command of the README";
             return Err((Exit::Paused, message.to_owned()));
         }
+        let back = self.member_again(&parts).await;
         let seen = self.shared.observed.borrow().clone();
         let fresh = !seen.faults.contains_key("load balancer");
         let own = seen.own.clone();
         if fresh && !own.is_empty() && own.iter().all(|o| *o == Own::InService) {
-            return Ok("this node is in service; nothing to do".to_owned());
+            return Ok(format!("this node is in service; nothing to do{back}"));
         }
         match self.begin(Kind::Return, Asked { by: by.clone(), ..Asked::default() }).await {
             RunReply::Started { cycle, .. } | RunReply::Attached { cycle, .. } => {
                 if skip_check {
                     self.event(&Event::Rejoin { by, reason, skip_check }).await;
                 }
-                Ok(format!("on its way back, cycle {cycle}"))
+                Ok(format!("on its way back, cycle {cycle}{back}"))
             }
             RunReply::Refused { message, exit, .. } => Err((Exit::from_code(exit).unwrap_or(Exit::Guard), message)),
+        }
+    }
+
+    /// A node that was retired and is put back takes part again. Coming back does not wait for the record. What is to be
+    /// added to the answer.
+    async fn member_again(&mut self, parts: &Parts<W>) -> &'static str {
+        let me = self.shared.instance();
+        let retired = |record: &Record| record.retired.contains_key(&me);
+        let seen = self.shared.observed.borrow().record.as_ref().is_some_and(|(record, _)| retired(record));
+        if !seen && !self.journal.now().retired {
+            return "";
+        }
+        match parts.fleet.change(&Op::Unretire { instance: me }, &parts.rules(), nonce).await {
+            Outcome::Acked(record) => {
+                self.shared.saw_record(*record);
+                "; it is no longer retired"
+            }
+            Outcome::Refused(_) | Outcome::Unanswered(_) => {
+                "; the record still says that it is retired: once its store answers, backstop rejoin again"
+            }
         }
     }
 

@@ -1,9 +1,11 @@
-//! The verbs about the fleet's record: `latch`, `init`.
+//! The verbs about the fleet's record: `latch`, `retire`, `init`.
 
 use super::context::Ctx;
 use super::text::{command, labelled};
 use crate::control::ask::Ask;
-use crate::control::protocol::{ApiError, ClearRequest, InitRequest, LatchStatus, Latches, Status, VERSION};
+use crate::control::protocol::{
+    ApiError, ClearRequest, InitRequest, LatchStatus, Latches, RetireRequest, Status, VERSION,
+};
 use crate::core::exit::Exit;
 use crate::words::moment;
 
@@ -44,6 +46,28 @@ pub(super) struct InitArgs {
     /// One object on stdout
     #[arg(long)]
     json: bool,
+}
+
+/// `backstop retire NODE --reason TEXT`
+#[derive(clap::Args, Debug)]
+pub(super) struct RetireArgs {
+    /// Its name or instance id; this node itself leaves through floor check and drain first
+    node: String,
+    /// Why; goes on the record
+    #[arg(long, value_name = "TEXT")]
+    reason: String,
+    /// One object on stdout
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) async fn retire(ctx: &mut Ctx<'_>, args: RetireArgs) -> Exit {
+    let r = RetireRequest { node: args.node, reason: args.reason };
+    if let Err(exit) = ctx.checked(&Ask::Retire(r.clone()), args.json) {
+        return exit;
+    }
+    let answer = ctx.client.retire(&r).await;
+    ctx.done(answer, args.json)
 }
 
 pub(super) async fn latch(ctx: &mut Ctx<'_>, verb: LatchVerb) -> Exit {

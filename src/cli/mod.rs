@@ -97,6 +97,8 @@ enum Ask {
     Latch(fleet::LatchVerb),
     /// What happened on this node
     History(history::HistoryArgs),
+    /// Say that a node is gone for good; on that node itself: leave for good
+    Retire(fleet::RetireArgs),
     /// Create the fleet record, once per fleet
     Init(fleet::InitArgs),
 }
@@ -154,6 +156,7 @@ async fn ask(verb: Ask, mut ctx: Ctx<'_>) -> anyhow::Result<Exit> {
         Ask::Unpause(args) => operate::unpause(ctx, args).await,
         Ask::Latch(verb) => fleet::latch(ctx, verb).await,
         Ask::History(args) => history::history(ctx, &args).await,
+        Ask::Retire(args) => fleet::retire(ctx, args).await,
         Ask::Init(args) => fleet::init(ctx, args).await,
     };
     // An answer that could not be written is none. (A verdict of `run` and `wait` stands nevertheless.)

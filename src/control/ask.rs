@@ -2,7 +2,7 @@
 //! is well-formed, bounded, and printable.
 
 use super::protocol::{
-    ApiError, ClearRequest, HoldRequest, InitRequest, ReasonRequest, RejoinRequest, RunRequest, VERSION,
+    ApiError, ClearRequest, HoldRequest, InitRequest, ReasonRequest, RejoinRequest, RetireRequest, RunRequest, VERSION,
 };
 use super::roles::Verb;
 use crate::core::exit::Exit;
@@ -59,6 +59,8 @@ pub enum Ask {
     Unpause(ReasonRequest),
     /// `POST /v1/latch/clear`
     LatchClear(ClearRequest),
+    /// `POST /v1/retire`
+    Retire(RetireRequest),
     /// `POST /v1/init`
     Init(InitRequest),
     /// `POST /v1/reload`
@@ -96,7 +98,7 @@ impl Wrong {
 struct Nothing {}
 
 /// Paths and their methods.
-const ROUTES: [(&str, &str); 13] = [
+const ROUTES: [(&str, &str); 14] = [
     ("GET", "/v1/status"),
     ("GET", "/v1/progress"),
     ("GET", "/v1/explain"),
@@ -108,6 +110,7 @@ const ROUTES: [(&str, &str); 13] = [
     ("POST", "/v1/pause"),
     ("POST", "/v1/unpause"),
     ("POST", "/v1/latch/clear"),
+    ("POST", "/v1/retire"),
     ("POST", "/v1/init"),
     ("POST", "/v1/reload"),
 ];
@@ -159,6 +162,7 @@ pub fn parse(method: &str, path: &str, query: Option<&str>, body: &[u8]) -> Resu
         "/v1/pause" => Ask::Pause(json(body)?),
         "/v1/unpause" => Ask::Unpause(json(body)?),
         "/v1/latch/clear" => Ask::LatchClear(json(body)?),
+        "/v1/retire" => Ask::Retire(json(body)?),
         _ => Ask::Init(json(body)?),
     };
     ask.check().map_err(|(error, expected)| Wrong::new(400, error, expected, "correct it and ask again"))?;
@@ -265,6 +269,7 @@ impl Ask {
             Ask::Unpause(_) => Verb::Unpause,
             Ask::LatchClear(r) if r.unresolved => Verb::LatchClearUnresolved,
             Ask::LatchClear(_) => Verb::LatchClear,
+            Ask::Retire(_) => Verb::Retire,
             Ask::Init(_) => Verb::Init,
             Ask::Reload => Verb::Reload,
         }
@@ -287,6 +292,7 @@ impl Ask {
             | Ask::Unpause(ReasonRequest { reason }) => reason.clone(),
             Ask::Hold(r) => format!("{} s{}: {}", r.for_s, if r.all { ", all" } else { "" }, r.reason),
             Ask::LatchClear(r) => format!("{}: {}", r.latch, r.reason),
+            Ask::Retire(r) => format!("{}: {}", r.node, r.reason),
             Ask::Init(r) => r.reason.clone().unwrap_or_default(),
         }
     }
@@ -313,6 +319,7 @@ impl Ask {
                 "an id as `backstop latch list` shows it: L-…".to_owned(),
             )),
             Ask::LatchClear(r) => name("latch", &r.latch).and_then(|()| reason(&r.reason)),
+            Ask::Retire(r) => name("node", &r.node).and_then(|()| reason(&r.reason)),
             Ask::Init(r) => r.reason.as_deref().map_or(Ok(()), reason),
         }
     }

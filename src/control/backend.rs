@@ -2,7 +2,7 @@
 
 use super::protocol::{
     CheckReply, ClearRequest, Done, Explain, History, HoldRequest, InitRequest, Progress, ReasonRequest, RejoinRequest,
-    RunReply, RunRequest, Status,
+    RetireRequest, RunReply, RunRequest, Status,
 };
 use std::future::Future;
 
@@ -37,6 +37,8 @@ pub trait Backend: Clone + Send + Sync + 'static {
     fn unpause(&self, by: Caller, r: ReasonRequest) -> impl Future<Output = Done> + Send;
     /// A person has looked.
     fn clear_latch(&self, by: Caller, r: ClearRequest) -> impl Future<Output = Done> + Send;
+    /// An instance is gone for good.
+    fn retire(&self, by: Caller, r: RetireRequest) -> impl Future<Output = Done> + Send;
     /// Create the fleet record.
     fn init(&self, by: Caller, r: InitRequest) -> impl Future<Output = Done> + Send;
     /// Why is that node where it is?

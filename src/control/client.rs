@@ -3,7 +3,7 @@
 use super::ask::encode;
 use super::protocol::{
     ApiError, CheckReply, ClearRequest, Done, Explain, History, HoldRequest, InitRequest, Progress, ReasonRequest,
-    RejoinRequest, RunReply, RunRequest, Status,
+    RejoinRequest, RetireRequest, RunReply, RunRequest, Status,
 };
 use crate::core::exit::Exit;
 use http_body_util::{BodyExt, Full, Limited};
@@ -176,6 +176,11 @@ impl Client {
     /// `POST /v1/latch/clear`
     pub async fn latch_clear(&self, r: &ClearRequest) -> Result<Done, ClientError> {
         self.post("/v1/latch/clear", r).await
+    }
+
+    /// `POST /v1/retire`
+    pub async fn retire(&self, r: &RetireRequest) -> Result<Done, ClientError> {
+        self.post("/v1/retire", r).await
     }
 
     /// `POST /v1/init`

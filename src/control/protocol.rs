@@ -275,6 +275,16 @@ pub struct ClearRequest {
     pub unresolved: bool,
 }
 
+/// `POST /v1/retire`
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RetireRequest {
+    /// Which node, by name or instance id.
+    pub node: String,
+    /// Why.
+    pub reason: String,
+}
+
 /// `POST /v1/init`
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

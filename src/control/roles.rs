@@ -62,6 +62,8 @@ pub enum Verb {
     LatchClear,
     /// A person has looked, and the node is still out.
     LatchClearUnresolved,
+    /// Say that an instance is gone for good.
+    Retire,
     /// Create the fleet record.
     Init,
     /// Read the config file again.
@@ -70,7 +72,7 @@ pub enum Verb {
 
 impl Verb {
     /// All of them.
-    pub const ALL: [Verb; 16] = [
+    pub const ALL: [Verb; 17] = [
         Verb::Status,
         Verb::Check,
         Verb::Progress,
@@ -85,6 +87,7 @@ impl Verb {
         Verb::Unpause,
         Verb::LatchClear,
         Verb::LatchClearUnresolved,
+        Verb::Retire,
         Verb::Init,
         Verb::Reload,
     ];
@@ -106,6 +109,7 @@ impl Verb {
             Verb::Unpause => "unpause",
             Verb::LatchClear => "latch clear",
             Verb::LatchClearUnresolved => "latch clear --unresolved",
+            Verb::Retire => "retire",
             Verb::Init => "init --fleet",
             Verb::Reload => "reload",
         }
@@ -120,6 +124,7 @@ impl Verb {
             | Verb::RejoinSkipCheck
             | Verb::LatchClear
             | Verb::LatchClearUnresolved
+            | Verb::Retire
             | Verb::Init
             | Verb::Reload => Role::Admin,
         }
@@ -259,6 +264,7 @@ mod tests {
             (Verb::Unpause, Act),
             (Verb::LatchClear, Admin),
             (Verb::LatchClearUnresolved, Admin),
+            (Verb::Retire, Admin),
             (Verb::Init, Admin),
             (Verb::Reload, Admin),
         ];

@@ -254,6 +254,7 @@ async fn perform<B: Backend>(shared: &Shared<B>, by: Caller, ask: Ask) -> Result
         Ask::Pause(r) => done(&backend.pause(by, r).await),
         Ask::Unpause(r) => done(&backend.unpause(by, r).await),
         Ask::LatchClear(r) => done(&backend.clear_latch(by, r).await),
+        Ask::Retire(r) => done(&backend.retire(by, r).await),
         Ask::Init(r) => done(&backend.init(by, r).await),
         Ask::Reload => done(&backend.reload().await),
     })

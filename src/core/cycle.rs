@@ -41,6 +41,12 @@ pub struct Durable {
     /// What the node did before this state began is not known (yet).
     #[serde(default)]
     pub doubt: Option<Doubt>,
+    /// It has left for good: nothing is healed, and it is no member, until an operator's `rejoin`.
+    #[serde(default)]
+    pub retired: bool,
+    /// Wall times at which this node registered itself though no cycle was on its way home, in ms: the daily cap.
+    #[serde(default)]
+    pub heals_ms: Vec<u64>,
 }
 
 /// What is not known of the time before the stored state. Kept until it is settled: a crash must not forget it.
@@ -427,6 +433,8 @@ impl Durable {
             reboots_ms: Vec::new(),
             record: None,
             doubt: None,
+            retired: false,
+            heals_ms: Vec::new(),
         }
     }
 
@@ -496,6 +504,24 @@ impl Cycle {
         })
     }
 }
+
+/// The latch for a cycle whose node is gone, or has not come home in the time that it stated. Said by whoever notices.
+pub fn gone_latch(instance: &InstanceId, slot: &super::record::Slot, why: &str, now: &Now) -> Latch {
+    Latch {
+        instance: instance.clone(),
+        node: slot.node.clone(),
+        stage: "unknown".into(),
+        class: LOST.into(),
+        message: why.into(),
+        job: slot.job.clone(),
+        since_ms: now.wall_ms,
+        cleared: None,
+        extra: Extra::new(),
+    }
+}
+
+/// The class of a latch that peers set for a holder that is gone or overdue.
+pub const LOST: &str = "lost";
 
 /// The latch for a state that could not be read, before its way back can be planned.
 pub fn lost_latch(instance: &InstanceId, node: &NodeName, why: &Arc<str>, now: &Now) -> Latch {

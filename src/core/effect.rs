@@ -69,8 +69,10 @@ impl Effect {
                 | Op::Unpause
                 | Op::HoldAll(_)
                 | Op::EndHoldAll(_)
-                | Op::Retire { .. },
+                | Op::Unretire { .. },
             ) => "operator-write",
+            Effect::Record(Op::Retire { .. }) => "retire",
+            Effect::Record(Op::Goodbye { .. }) => "goodbye",
             #[cfg(feature = "mutants")]
             Effect::ReadRecord => "read-record",
             Effect::ReadGuards => "read-guards",

@@ -32,6 +32,8 @@ pub enum Event {
     Doubt(Option<Doubt>),
     /// The fleet record, as it was just seen.
     RecordSeen(RecordSeen),
+    /// This node registers itself though no cycle is on its way home.
+    Healed,
     /// The compare-and-set was acknowledged; the record's leavers in that version.
     Acked {
         /// Holders of slots and holds.

@@ -1,6 +1,7 @@
 //! Reconcile's look at the own node: what it may put right by itself.
 
 use super::cycle::{Durable, StageName};
+use super::error::Jitter;
 use super::ids::{CycleId, InstanceId};
 use super::record::{Pause, Record};
 use super::rules::{Mutant, Rules};
@@ -10,8 +11,8 @@ use super::time::{Dwell, Now};
 /// One thing that a node may do for itself.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Heal {
-    /// Register in the group with this index, if the node check passes.
-    Register(usize),
+    /// Register wherever the own target is [`out`], if the node check passes.
+    Register,
     /// Its slot is of a cycle that it does not remember: free it.
     FreeSlot(CycleId),
     /// A hold that its node does not remember, or whose time is up.
@@ -46,6 +47,36 @@ impl Off {
     }
 }
 
+/// A node registers itself at most so often in 24 hours: then a person has to find out who takes it out.
+pub const HEALS_PER_DAY: usize = 3;
+const DAY_MS: u64 = 86_400_000;
+
+/// Those of the last 24 hours. A wall clock that went back makes them count for longer, never shorter.
+pub fn of_today(heals_ms: &[u64], now: &Now) -> Vec<u64> {
+    heals_ms.iter().copied().filter(|at| now.wall_ms.saturating_sub(*at) < DAY_MS).collect()
+}
+
+/// This node has registered itself as often as it may.
+pub fn used_up(d: &Durable, now: &Now) -> bool {
+    of_today(&d.heals_ms, now).len() >= HEALS_PER_DAY
+}
+
+/// How long the own target is out before it is registered. A fleet below its floor does not wait: two looks, and a spread
+/// so that its nodes do not all come at once.
+pub fn wait_ms(after_ms: u64, below_floor: bool, every_ms: u64, jitter: Jitter) -> u64 {
+    if below_floor {
+        let spread = every_ms.saturating_mul(u64::from(jitter.0)).checked_div(1_000).unwrap_or(0);
+        after_ms.min(every_ms.saturating_div(2).saturating_add(spread))
+    } else {
+        after_ms
+    }
+}
+
+/// Not registered, or on its way out.
+pub fn out(own: &Own) -> bool {
+    matches!(own, Own::Gone | Own::Draining | Own::NoRow)
+}
+
 /// What may be put right now. It may act when no cycle runs, and also while `release` waits for the store: what has settled
 /// owes nothing, but it must not lie there deregistered for as long as the store is away. Like a slot, a hold leaves the
 /// record only when its node is in service again.
@@ -62,9 +93,9 @@ pub fn heal(
     if !idle && !releasing {
         return None;
     }
-    let out = |o: &Own| matches!(o, Own::Gone | Own::Draining | Own::NoRow);
-    if let Some(group) = own.iter().position(out) {
-        return (!off).then_some(Heal::Register(group));
+    let off = off || d.retired || record.is_some_and(|r| r.retired.contains_key(me));
+    if own.iter().any(out) {
+        return (!off).then_some(Heal::Register);
     }
     let in_service = !own.is_empty() && own.iter().all(|o| *o == Own::InService);
     let record = record.filter(|_| idle && in_service)?;
@@ -101,11 +132,41 @@ mod tests {
         let r = Record::new("blue".into());
         for out in [Own::Gone, Own::Draining, Own::NoRow] {
             for record in [None, Some(&r)] {
-                assert_eq!(idle(&[Own::InService, out], record), Some(Heal::Register(1)), "{out:?}");
+                assert_eq!(idle(&[Own::InService, out], record), Some(Heal::Register), "{out:?}");
             }
         }
         assert_eq!(idle(&[Own::InService, Own::Unknown], Some(&r)), None);
         assert_eq!(idle(&[Own::InService; 2], Some(&r)), None, "zero writes at rest");
+    }
+
+    #[test]
+    fn a_node_that_left_for_good_is_not_put_back_by_itself() {
+        let mut r = Record::new("blue".into());
+        r.retired.insert("i-0".into(), order());
+        assert_eq!(idle(&[Own::Gone], Some(&r)), None, "a person said so");
+        let left = Durable { retired: true, ..Durable::new("i-0".into()) };
+        assert_eq!(heal(&left, &[Own::Gone], None, false, &"i-0".into(), &rules()), None, "its own memory counts too");
+    }
+
+    #[test]
+    fn three_times_a_day_is_enough_and_a_day_later_there_are_three_more() {
+        let day = |ms: u64| Now { wall_ms: 1_000_000_000 + ms, ..at(0) };
+        let healed = |times: &[u64]| Durable {
+            heals_ms: times.iter().map(|ms| 1_000_000_000 + ms).collect(),
+            ..Durable::new("i-0".into())
+        };
+        assert!(!used_up(&healed(&[0, 1]), &day(2)));
+        assert!(used_up(&healed(&[0, 1, 2]), &day(86_399_999)));
+        assert!(!used_up(&healed(&[0, 1, 2]), &day(86_400_000)));
+        assert!(used_up(&healed(&[500, 501, 502]), &day(0)), "a clock that goes back gives nothing away");
+    }
+
+    #[test]
+    fn a_fleet_below_its_floor_does_not_wait_and_its_nodes_come_apart() {
+        assert_eq!(wait_ms(300_000, false, 15_000, Jitter(500)), 300_000);
+        assert_eq!(wait_ms(300_000, true, 15_000, Jitter(0)), 7_500, "more than one look");
+        assert_eq!(wait_ms(300_000, true, 15_000, Jitter(1_000)), 22_500);
+        assert_eq!(wait_ms(5_000, true, 15_000, Jitter(1_000)), 5_000, "never later than without");
     }
 
     fn at(ms: u64) -> Now {
@@ -147,7 +208,7 @@ mod tests {
         let mut r = Record::new("blue".into());
         r.holds.insert("i-0".into(), Hold { node: "node-0".into(), order: order(), for_s: 1, extra: Extra::new() });
         assert_eq!(idle(&[Own::InService], Some(&r)), Some(Heal::EndHold));
-        assert_eq!(idle(&[Own::Gone], Some(&r)), Some(Heal::Register(0)));
+        assert_eq!(idle(&[Own::Gone], Some(&r)), Some(Heal::Register));
         r.slots.insert("i-0".into(), slot);
         assert_eq!(idle(&[Own::InService], Some(&r)), Some(Heal::FreeSlot("c-1".into())));
         assert_eq!(idle(&[Own::Unknown], Some(&r)), None);

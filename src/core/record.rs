@@ -20,6 +20,9 @@ const FINISHED_MS: u64 = 2 * 86_400_000;
 /// Cleared latches (tombstones) kept beside the open ones.
 pub const TOMBSTONES_MAX: usize = 256;
 
+/// Retired instances kept: an id is never given to another machine soon.
+pub const RETIRED_MAX: usize = 512;
+
 /// Fields of a newer version, kept as they are by every writer.
 pub type Extra = BTreeMap<String, serde_json::Value>;
 
@@ -121,6 +124,23 @@ pub struct Hold {
     /// Unknown fields.
     #[serde(flatten)]
     pub extra: Extra,
+}
+
+/// The field of a hold's order that says that its node is leaving for good.
+const LEAVES: &str = "retires";
+
+impl Hold {
+    /// The hold with which a node leaves for good: once it is out it is retired.
+    #[must_use]
+    pub fn for_good(mut self) -> Hold {
+        self.order.extra.insert(LEAVES.to_owned(), true.into());
+        self
+    }
+
+    /// Its node is to be retired once it is out.
+    pub fn retires(&self) -> bool {
+        self.order.extra.get(LEAVES) == Some(&true.into())
+    }
 }
 
 /// One ended cycle, for rate and budget.
@@ -245,12 +265,39 @@ pub enum Op {
         /// The latch that is left for a cycle that was under way.
         latch: Latch,
     },
+    /// A retired instance is to take part again.
+    Unretire {
+        /// Which instance.
+        instance: InstanceId,
+    },
+    /// This instance is being terminated: slot and hold go, a slot leaves a latch.
+    Goodbye {
+        /// Which instance.
+        instance: InstanceId,
+        /// The latch that is left for a cycle that was under way.
+        latch: Latch,
+    },
 }
 
 impl Op {
     /// Leads away from service, or frees something: only from a committed decision.
     pub const fn outward(&self) -> bool {
-        matches!(self, Op::Claim { .. } | Op::Confirm { .. } | Op::Free { .. } | Op::Hold { .. } | Op::EndHold { .. })
+        match self {
+            Op::Claim { .. }
+            | Op::Confirm { .. }
+            | Op::Free { .. }
+            | Op::Hold { .. }
+            | Op::EndHold { .. }
+            | Op::Retire { .. }
+            | Op::Goodbye { .. } => true,
+            Op::AddLatch { .. }
+            | Op::ClearLatch { .. }
+            | Op::Pause(_)
+            | Op::Unpause
+            | Op::HoldAll(_)
+            | Op::EndHoldAll(_)
+            | Op::Unretire { .. } => false,
+        }
     }
 }
 
@@ -390,6 +437,25 @@ impl Record {
         }
     }
 
+    /// Whoever is gone for good holds nothing; what it was at is a failure that somebody has to look at.
+    fn gone(&mut self, instance: &InstanceId, latch: &Latch, rules: &Rules) {
+        if let Some(slot) = self.slots.remove(instance)
+            && !rules.is(Mutant::RetireDropsFailure)
+        {
+            self.add_latch(&slot.cycle, latch, rules);
+        }
+        self.holds.remove(instance);
+    }
+
+    fn bound_retired(&mut self) {
+        let mut old: Vec<(u64, InstanceId)> = self.retired.iter().map(|(i, o)| (o.since_ms, i.clone())).collect();
+        old.sort();
+        let over = old.len().saturating_sub(RETIRED_MAX);
+        for (_, instance) in old.into_iter().take(over) {
+            self.retired.remove(&instance);
+        }
+    }
+
     fn free(&mut self, instance: &InstanceId, cycle: &CycleId) {
         if self.slots.get(instance).is_some_and(|s| s.cycle == *cycle) {
             self.slots.remove(instance);
@@ -452,15 +518,14 @@ pub fn apply(old: &Record, op: &Op, rules: &Rules) -> Result<Record, Refusal> {
         Op::HoldAll(hold) => r.hold_all = Some(hold.clone()),
         Op::EndHoldAll(order) => r.hold_all = r.hold_all.take().filter(|hold| hold.order != *order),
         Op::Retire { instance, order, latch } => {
-            if let Some(cycle) = r.slots.get(instance).map(|s| s.cycle.clone())
-                && !rules.is(Mutant::RetireDropsFailure)
-            {
-                r.add_latch(&cycle, latch, rules);
-            }
-            r.slots.remove(instance);
-            r.holds.remove(instance);
+            r.gone(instance, latch, rules);
             r.retired.insert(instance.clone(), order.clone());
+            r.bound_retired();
         }
+        Op::Unretire { instance } => {
+            r.retired.remove(instance);
+        }
+        Op::Goodbye { instance, latch } => r.gone(instance, latch, rules),
     }
     Ok(r)
 }

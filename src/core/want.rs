@@ -1,10 +1,10 @@
 //! Which effect a state asks for. Entry and recovery alike: it depends on what is stored and on what this process has
 //! learnt since it entered the stage, on nothing else.
 
-use super::cycle::{Cycle, Durable, Seen, Stage};
+use super::cycle::{Cycle, Durable, Seen, Stage, gone_latch};
 use super::effect::{Effect, Want};
 use super::plan::{Kind, Plan};
-use super::record::Op;
+use super::record::{Extra, Op, Pause};
 use super::rules::Mutant;
 use super::target::Own;
 use super::time::Now;
@@ -38,6 +38,7 @@ pub fn want(d: &Durable, v: &Seen, now: &Now) -> Want {
             latch: None,
             finished: None,
         })),
+        Stage::Held { .. } if leaves_for_good(c) => Want::Do(Effect::Record(retire(c, now))),
         Stage::Held { until } => Want::Wait(until.due_at(now)),
         Stage::Check if c.skip_check.is_some() => Want::Wait(now.clone()),
         Stage::Check => Want::Do(Effect::Check),
@@ -178,6 +179,24 @@ fn reboot(c: &Cycle, v: &Seen, now: &Now, same_boot: bool, asked: u8) -> Want {
 fn register(c: &Cycle, v: &Seen) -> Effect {
     // The call before the read: one that lags may still show the target as it was before it left.
     (0..groups(c)).find(|g| !bit(v.called, *g)).map_or(Effect::ReadOwn, Effect::Register)
+}
+
+/// Held only until the record says that it is retired.
+pub(super) fn leaves_for_good(c: &Cycle) -> bool {
+    matches!(&c.plan.kind, Kind::Hold(hold) if hold.retires())
+}
+
+fn retire(c: &Cycle, now: &Now) -> Op {
+    let instance = c.plan.instance.clone();
+    let order = match &c.plan.kind {
+        Kind::Hold(hold) => hold.order.clone(),
+        Kind::Patch(_) | Kind::Return | Kind::Recovery => {
+            Pause { by: c.plan.by.clone(), reason: "".into(), since_ms: now.wall_ms, extra: Extra::new() }
+        }
+    };
+    // Its own slot is free by now; a slot of another cycle would be one that nobody explains.
+    let latch = gone_latch(&instance, &c.plan.slot(now.wall_ms), "retired while a cycle of it had a slot", now);
+    Op::Retire { instance, order, latch }
 }
 
 fn release(c: &Cycle, now: &Now) -> Op {

@@ -184,6 +184,11 @@ impl<S: FleetStore> Fleet<S> {
         Ok(members)
     }
 
+    /// Removes a member's document; none there is a success.
+    pub async fn delete_member(&self, instance: &crate::core::ids::InstanceId) -> Result<(), Fault> {
+        self.store.delete_member(instance.as_str()).await
+    }
+
     /// Writes the own member document.
     pub async fn put_member(&self, member: &Member) -> Result<(), Fault> {
         let bytes = serde_json::to_vec(member)

@@ -112,6 +112,7 @@ struct Inner {
     shown: [Option<Shown>; 2],
     orphan: Option<String>,
     package_manager: Option<String>,
+    lifecycle: Option<&'static str>,
     takes_anything: bool,
     reboots: u32,
 }
@@ -189,6 +190,7 @@ impl Fake {
                 shown: [None, None],
                 orphan: None,
                 package_manager: None,
+                lifecycle: None,
                 takes_anything: false,
                 reboots: 0,
             })),
@@ -259,6 +261,33 @@ impl Fake {
     /// Somebody has taken the own target out of every group, without a drain.
     pub fn take_out(&self) {
         self.inner().places(ME).fill(Place::Out);
+    }
+
+    /// Somebody has taken every target out of every group.
+    pub fn take_all_out(&self) {
+        self.inner().places.values_mut().for_each(|p| p.fill(Place::Out));
+    }
+
+    /// What instance metadata says of the lifecycle.
+    pub fn lifecycle(&self, state: Option<&'static str>) {
+        self.inner().lifecycle = state;
+    }
+
+    /// Who has a member document.
+    pub fn members(&self) -> Vec<String> {
+        self.inner().members.keys().cloned().collect()
+    }
+
+    /// Another member's heart beats, or its document goes.
+    pub fn beats(&self, n: usize, beat: Option<u64>) {
+        let mut i = self.inner();
+        let groups = i.scale.groups;
+        match beat {
+            Some(beat) => {
+                i.members.insert(instance(n), serde_json::to_vec(&Member { beat, ..member(n, groups) }).unwrap())
+            }
+            None => i.members.remove(&instance(n)),
+        };
     }
 
     /// The job runs.
@@ -565,7 +594,7 @@ impl Host for Fake {
     }
 
     async fn lifecycle(&self) -> Result<Option<Arc<str>>, Fault> {
-        Ok(None)
+        Ok(self.inner().lifecycle.map(Arc::from))
     }
 
     fn package_manager(&self) -> Result<Option<String>, Fault> {

@@ -251,6 +251,7 @@ async fn steering_verbs_carry_their_words_and_pass_the_answer_on() {
     for (args, asked) in [
         (&["rejoin", "--reason", "back", "--skip-check"][..], "rejoin back true admin=true"),
         (&["hold", "--for", "1h30m", "--reason", "disk", "--all"][..], "hold 5400 true disk"),
+        (&["retire", "es-client-3", "--reason", "scale-in"][..], "retire es-client-3 scale-in"),
         (&["pause", "--reason", "freeze"][..], "pause freeze"),
         (&["unpause", "--reason", "thaw"][..], "unpause thaw"),
         (&["latch", "clear", "L-7f3a", "--reason", "seen", "--unresolved"][..], "clear L-7f3a seen true"),

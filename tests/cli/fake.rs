@@ -4,7 +4,7 @@ use crate::samples;
 use backstop::control::backend::{Backend, Caller};
 use backstop::control::protocol::{
     CheckReply, ClearRequest, Done, Explain, History, HoldRequest, InitRequest, Progress, ProgressStep, ReasonRequest,
-    RejoinRequest, RunReply, RunRequest, Status,
+    RejoinRequest, RetireRequest, RunReply, RunRequest, Status,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -141,6 +141,10 @@ impl Backend for Fake {
 
     async fn clear_latch(&self, _: Caller, r: ClearRequest) -> Done {
         self.done(format!("clear {} {} {}", r.latch, r.reason, r.unresolved)).await
+    }
+
+    async fn retire(&self, _: Caller, r: RetireRequest) -> Done {
+        self.done(format!("retire {} {}", r.node, r.reason)).await
     }
 
     async fn init(&self, _: Caller, r: InitRequest) -> Done {

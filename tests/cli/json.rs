@@ -57,6 +57,7 @@ async fn every_verb_keeps_its_json() {
         ("latch-clear", &["latch", "clear", "L-1", "--reason", "r", "--json"], 0),
         ("rejoin", &["rejoin", "--reason", "r", "--json"], 0),
         ("hold", &["hold", "--for", "1h", "--reason", "r", "--json"], 0),
+        ("retire", &["retire", "es-client-3", "--reason", "r", "--json"], 0),
         ("pause", &["pause", "--reason", "r", "--json"], 0),
         ("unpause", &["unpause", "--reason", "r", "--json"], 0),
         ("init", &["init", "--fleet", "--json"], 0),

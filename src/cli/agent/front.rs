@@ -6,7 +6,7 @@ use crate::config::{Config, Mode};
 use crate::control::backend::{Backend, Caller};
 use crate::control::protocol::{
     CheckReply, ClearRequest, Done, Explain, History, HoldRequest, InitRequest, Progress, ReasonRequest, RejoinRequest,
-    RunReply, RunRequest, Status, VERSION,
+    RetireRequest, RunReply, RunRequest, Status, VERSION,
 };
 use crate::core::exit::Exit;
 use crate::core::guard::Verdicts;
@@ -193,6 +193,7 @@ impl<B: Backend> Backend for Front<B> {
         pause: ReasonRequest;
         unpause: ReasonRequest;
         clear_latch: ClearRequest;
+        retire: RetireRequest;
         init: InitRequest;
     }
 }

@@ -271,6 +271,10 @@ impl Turn<'_> {
     /// The slot that the hold took the place of is given back; until then it stays, as a leaver's does.
     pub(super) fn held(&mut self, e: &Event) {
         match e {
+            Event::Acked { .. } if self.v.acked_at.is_some() && want::leaves_for_good(&self.c) => {
+                self.d.retired = true;
+                self.idle = Some(Ended { message: "out, and retired".into(), ..self.ended() });
+            }
             Event::Acked { .. } => {
                 self.answered(None);
                 self.v.acked_at = Some(self.now.clone());

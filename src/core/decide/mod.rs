@@ -13,6 +13,7 @@ use super::cycle::{Cycle, Durable, Early, Ended, Failure, FailureClass, Seen, St
 use super::error::{Fault, Jitter, PageWhen};
 use super::event::Event;
 use super::exit::Exit;
+use super::heal;
 use super::page::{self, PageKind, Severity};
 use super::plan::{Kind, Plan};
 use super::rules::Mutant;
@@ -51,6 +52,12 @@ pub fn decide(d: &Durable, v: &Seen, event: &Event, now: &Now, jitter: Jitter) -
         }
         return Step { durable, seen: v.clone() };
     }
+    if let Event::Healed = event {
+        let mut durable = d.clone();
+        durable.heals_ms = heal::of_today(&d.heals_ms, now);
+        durable.heals_ms.push(now.wall_ms);
+        return Step { durable, seen: v.clone() };
+    }
     if let Event::Doubt(doubt) = event {
         return Step { durable: Durable { doubt: doubt.clone(), ..d.clone() }, seen: v.clone() };
     }
@@ -58,9 +65,10 @@ pub fn decide(d: &Durable, v: &Seen, event: &Event, now: &Now, jitter: Jitter) -
         (None, Event::StateLost(plan, why)) => state_lost(d, plan, why, now),
         (None, Event::Adopt(plan)) => adopt(d, plan, now),
         (None, Event::Start(plan)) => {
-            let mut durable = d.clone();
-            durable.cycle = Some(Cycle::start(plan.clone(), now));
-            Step { durable, seen: Seen::default() }
+            let cycle = Some(Cycle::start(plan.clone(), now));
+            // Whoever is put back is a member again.
+            let retired = d.retired && plan.kind != Kind::Return;
+            Step { durable: Durable { cycle, retired, ..d.clone() }, seen: Seen::default() }
         }
         (None, _) | (Some(_), Event::Start(_) | Event::StateLost(..) | Event::Adopt(_)) => {
             Step { durable: d.clone(), seen: v.clone() }

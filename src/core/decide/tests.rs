@@ -24,7 +24,7 @@ use super::super::time::{Deadline, Dwell, Now};
 use super::{Step, decide, settle_commit};
 use world::{at, cycle_in, hold, patch_plan, plan};
 
-const EVENTS: usize = 23;
+const EVENTS: usize = 24;
 
 /// A total match: a new event has to be put into the table.
 fn kind_of(e: &Event) -> &'static str {
@@ -51,6 +51,7 @@ fn kind_of(e: &Event) -> &'static str {
         Event::Adopt(_) => "adopt",
         Event::Doubt(_) => "doubt",
         Event::RecordSeen(_) => "record-seen",
+        Event::Healed => "healed",
         Event::PageAccepted(_) => "page-accepted",
     }
 }

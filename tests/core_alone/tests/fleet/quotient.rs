@@ -81,6 +81,8 @@ impl<'a> Quotient<'a> {
             reboots_ms: Vec::new(),
             record: None,
             doubt: None,
+            retired: false,
+            heals_ms: Vec::new(),
         }
     }
 
