@@ -114,6 +114,7 @@ fn events(now: &Now) -> Vec<(&'static str, Event)> {
         ("adopt", Event::Adopt(patch_plan())),
         ("doubt", Event::Doubt(Some(Doubt::Unproven))),
         ("record-seen", Event::RecordSeen(RecordSeen { fleet: "blue".into(), counter: 7 })),
+        ("healed", Event::Healed),
         ("page-accepted", Event::PageAccepted(1)),
     ];
     for class in Class::ALL {
@@ -280,8 +281,9 @@ fn an_impossible_pair_changes_nothing() {
         for v in knowledge(&at(1)) {
             for (kind, e) in events(&at(1)) {
                 kinds.insert(kind_of(&e));
-                let any = ["recovered", "tick", "rejoin", "page-accepted", "stood-still", "doubt", "record-seen"]
-                    .contains(&kind);
+                let any =
+                    ["recovered", "tick", "rejoin", "page-accepted", "stood-still", "doubt", "record-seen", "healed"]
+                        .contains(&kind);
                 if any || listens(stage, &d, kind) {
                     continue;
                 }
@@ -303,7 +305,7 @@ fn an_idle_node_begins_a_cycle_or_takes_a_note() {
             "state-lost" => assert_eq!(step.durable.stage(), Some(StageName::Check)),
             "adopt" if e == Event::Adopt(patch_plan()) => assert_eq!(step.durable, d),
             "adopt" => assert_eq!(step.durable.stage(), Some(StageName::Held)),
-            "doubt" | "record-seen" => assert_ne!(step.durable, d),
+            "doubt" | "record-seen" | "healed" => assert_ne!(step.durable, d),
             _ => assert_eq!(step, Step { durable: d.clone(), seen: Seen::recovered() }, "{kind}"),
         }
     }

@@ -98,6 +98,8 @@ fn every_op() -> Vec<(&'static str, Record, Op)> {
         ("hold mid-cycle, failed", running.clone(), enter_hold(1, Some((cycle(1), Some(latch(1)))))),
         ("end hold", after(&[enter_hold(1, None)]), Op::EndHold { instance: node(1) }),
         ("hold all", empty(), Op::HoldAll(hold(1))),
+        ("goodbye", running.clone(), Op::Goodbye { instance: node(1), latch: latch(1) }),
+        ("unretire", after(&[retire(1)]), Op::Unretire { instance: node(1) }),
         ("retire", running, retire(1)),
     ]
 }
@@ -118,7 +120,7 @@ fn every_change_written_twice_is_the_same_change() {
 #[test]
 fn leading_away_or_freeing_is_outward_and_the_rest_is_not() {
     for (name, _, op) in every_op() {
-        let outward = !["latch", "pause", "hold all", "retire"].contains(&name);
+        let outward = !["latch", "pause", "hold all", "unretire"].contains(&name);
         assert_eq!(op.outward(), outward, "{name}");
     }
     assert!(!clear(1).outward() && !Op::Unpause.outward());

@@ -1,6 +1,6 @@
 //! What an agent's effect does, and what it learns.
 use super::*;
-use backstop_core_alone::heal::Heal as HealStep;
+use backstop_core_alone::heal::{Heal as HealStep, out};
 use backstop_core_alone::ids::{CycleId, InstanceId};
 
 impl Node {
@@ -256,8 +256,12 @@ impl Fleet {
         let record = w.store.then_some(w.rec);
         let instance = || self.t.names.instance[i].clone();
         match self.t.heal(n.ram?, &own[..self.f.groups], record)? {
-            HealStep::Register(g) if n.up() => w.node[i].register(g),
-            HealStep::Register(_) => {}
+            // One call at a time: a crash may come between two.
+            HealStep::Register if n.up() => {
+                let first = own[..self.f.groups].iter().position(out)?;
+                w.node[i].register(first);
+            }
+            HealStep::Register => {}
             HealStep::FreeSlot(cycle) => self.heals(w, i, free(instance(), cycle)),
             HealStep::EndHold => self.heals(w, i, Op::EndHold { instance: instance() }),
         }
