@@ -16,6 +16,8 @@ enum Name {
     PatchAll,
     /// The same, while each node fails in a way nobody was told about after its restart
     Incident,
+    /// Another hand deregisters a node, and later the whole group
+    Drift,
     /// Kill the agent at a random moment of every cycle
     Crash,
 }
@@ -91,6 +93,7 @@ pub(super) fn run(args: &Args, out: &mut Out) -> anyhow::Result<Exit> {
     let scenario = match args.scenario {
         Name::PatchAll => Scenario::PatchAll,
         Name::Incident => Scenario::Incident { stuck: args.stuck },
+        Name::Drift => Scenario::Drift,
         Name::Crash => Scenario::Crash { cycles: args.cycles },
     };
     if (args.stuck || args.without_backstop) && !matches!(args.scenario, Name::Incident) {

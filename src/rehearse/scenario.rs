@@ -1,6 +1,7 @@
 //! Scenarios: what is played on a rehearsed fleet, and what it promises.
 
 mod crash;
+mod drift;
 mod elsewhere;
 mod keep;
 mod patch;
@@ -47,6 +48,8 @@ pub enum Scenario {
         /// On the first node it outlasts the check's deadline.
         stuck: bool,
     },
+    /// Another hand deregisters a node, and later the whole group.
+    Drift,
     /// The agent is killed at a random moment of each cycle.
     Crash {
         /// So many.
@@ -80,6 +83,7 @@ impl Options {
             Scenario::PatchAll => "patch-all",
             Scenario::Incident { stuck: false } => "incident",
             Scenario::Incident { stuck: true } => "incident --stuck",
+            Scenario::Drift => "drift",
             Scenario::Crash { .. } => "crash",
         };
         if self.without_backstop { format!("{name} --without-backstop") } else { name.to_owned() }
@@ -102,6 +106,8 @@ struct Played {
     /// About the scenario itself; the common ones are added.
     promises: Vec<Promise>,
     notes: Vec<String>,
+    /// The nodes are taken out by another hand: what requests see of it is not backstop's promise.
+    drift: bool,
 }
 
 /// What a scenario works with.
@@ -136,6 +142,7 @@ pub async fn play(options: &Options, audience: &mut dyn Audience) -> anyhow::Res
                 _ if options.without_backstop => without::play(&mut play).await,
                 Scenario::PatchAll => patch::play(&mut play, None).await,
                 Scenario::Incident { stuck } => patch::play(&mut play, Some(stuck)).await,
+                Scenario::Drift => drift::play(&mut play).await,
                 Scenario::Crash { cycles } => crash::play(&mut play, cycles).await,
             };
             pace::sleep(fleet.origin().real(AROUND_MS)).await;
@@ -206,6 +213,9 @@ fn common(fleet: &Fleet, watch: &WatchControl, totals: &Totals, played: &Played)
         ),
         Promise::of("no slot is left", slots == Some(0), slots.map_or("no record".to_owned(), |n| format!("{n} left"))),
     ];
+    if played.drift {
+        promises.drain(..2);
+    }
     if let Some(expected) = played.pages {
         let promise = match expected {
             0 => "nobody was paged".to_owned(),
