@@ -238,6 +238,9 @@ impl Client {
             self.no_agent("there is no such socket".to_owned())
         } else if kind == io::ErrorKind::ConnectionRefused {
             self.no_agent("nobody listens there".to_owned())
+        } else if kind == io::ErrorKind::WouldBlock {
+            // Somebody listens: only too many wait already.
+            ClientError::Lost { why: "it is too busy to take another caller; try again".to_owned() }
         } else {
             self.no_agent(e.to_string())
         }

@@ -82,7 +82,7 @@ pub type Audit = Arc<dyn Fn(AuditLine) + Send + Sync>;
 #[derive(Debug)]
 pub struct Server {
     listener: UnixListener,
-    _place: Place,
+    place: Place,
 }
 
 struct Shared<B> {
@@ -105,11 +105,16 @@ impl Server {
             doing: "watch it",
             source,
         })?;
-        Ok(Server { listener, _place: place })
+        Ok(Server { listener, place })
+    }
+
+    /// What stands at the path is still this socket: nobody else can come in.
+    pub fn stands(&self) -> bool {
+        self.place.stands()
     }
 
     /// Serves until dropped; whatever is under way then ends with it.
-    pub async fn serve<B: Backend>(self, backend: B, roles: Roles, limits: Limits, audit: Audit) {
+    pub async fn serve<B: Backend>(&self, backend: B, roles: Roles, limits: Limits, audit: Audit) {
         let followers = Semaphore::new(limits.followers_max);
         let shared = Arc::new(Shared { backend, roles, limits, audit, followers });
         let mut open = JoinSet::new();

@@ -64,12 +64,18 @@ pub(super) struct Place {
     inode: OwnedFd,
 }
 
-impl Drop for Place {
-    fn drop(&mut self) {
+impl Place {
+    /// What stands at the path is still this socket.
+    pub(super) fn stands(&self) -> bool {
         let now = std::fs::symlink_metadata(&self.path);
         let own = rustix::fs::fstat(&self.inode);
-        let same = now.is_ok_and(|now| own.is_ok_and(|own| (now.dev(), now.ino()) == (own.st_dev, own.st_ino)));
-        if same {
+        now.is_ok_and(|now| own.is_ok_and(|own| (now.dev(), now.ino()) == (own.st_dev, own.st_ino)))
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if self.stands() {
             // Nothing depends on it: the next agent replaces a stale one.
             let _ = std::fs::remove_file(&self.path);
         }
@@ -178,6 +184,7 @@ mod tests {
         let path = dir.path().join("run/agent.sock");
         let (_listener, place) = bind(&path, None, Replace::Never).unwrap();
         assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o7777, SOCKET_MODE);
+        assert!(place.stands());
         drop(place);
         assert!(!path.exists());
     }
@@ -196,6 +203,9 @@ mod tests {
         let (_listener, new) = bind(&path, None, Replace::HoldsInstanceLock).unwrap();
         drop(old);
         assert!(path.exists(), "the old owner left the new socket alone");
+        assert!(new.stands());
+        std::fs::remove_file(&path).unwrap();
+        assert!(!new.stands(), "somebody has removed it");
         drop(new);
     }
 

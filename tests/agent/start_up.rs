@@ -204,6 +204,14 @@ async fn a_runtime_directory_that_is_missing_is_made() {
     s.ends(&After::GOES_ON).await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_socket_that_is_removed_while_the_agent_runs_is_made_again() {
+    let s = Scene::start().await;
+    std::fs::remove_file(s.me.socket()).unwrap();
+    assert!(s.me.status().await.is_err());
+    s.me.wait_ready(BOUND).await.unwrap();
+}
+
 /// A run is refused with this sentence.
 async fn refused_as(s: &Scene, wanted: Exit, says: &str) {
     let reply = s.me.run(&patch_request("another", &["true"], RebootPolicy::Never)).await.unwrap();

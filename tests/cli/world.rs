@@ -102,7 +102,8 @@ impl World {
         let server = Server::bind(&self.socket(), gid, Replace::HoldsInstanceLock).unwrap();
         let lines = self.audit.clone();
         let audit: Audit = Arc::new(move |line| lines.lock().unwrap().push(line));
-        self.server.spawn(server.serve(self.fake.clone(), roles, limits, audit));
+        let backend = self.fake.clone();
+        self.server.spawn(async move { server.serve(backend, roles, limits, audit).await });
     }
 
     /// The server goes, with every connection.

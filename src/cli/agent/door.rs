@@ -44,10 +44,24 @@ impl<B: Backend> Door<B> {
         }
     }
 
-    /// Serves for ever.
+    /// Serves for ever. A socket that somebody has removed is made again.
     pub(super) async fn serve(self) {
-        let server = self.server().await;
-        server.serve(self.front, self.roles, Limits::default(), self.lines).await;
+        loop {
+            let server = self.server().await;
+            let (front, roles, lines) = (self.front.clone(), self.roles.clone(), self.lines.clone());
+            tokio::select! {
+                () = server.serve(front, roles, Limits::default(), lines) => {}
+                () = self.removed(&server) => {
+                    tracing::warn!(path = %self.path.display(), "the control socket was removed; it is made again");
+                }
+            }
+        }
+    }
+
+    async fn removed(&self, server: &Server) {
+        while server.stands() {
+            self.clock.sleep_ms(RETRY_MS).await;
+        }
     }
 
     async fn server(&self) -> Server {
