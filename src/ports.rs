@@ -6,13 +6,15 @@
 use crate::core::error::Fault;
 use crate::core::job::{JobSpec, JobStatus};
 use crate::core::settings::{CheckPass, CheckSettings, GroupFacts, TargetType};
-use crate::core::target::{GroupArn, Poll, Target};
+use crate::core::target::{GroupArn, Named, Poll, Target};
 use std::future::Future;
 
 /// ELBv2. All writes name exactly one target, id and port.
 pub trait LoadBalancer: Send + Sync + 'static {
     /// The whole list of a group, and with `by_name` also the own target by name (id and port).
     fn poll(&self, target: &Target, by_name: bool) -> impl Future<Output = Result<Poll, Fault>> + Send;
+    /// The own target by name alone: the small question, of an agent that does not read whole groups.
+    fn named(&self, target: &Target) -> impl Future<Output = Result<Named, Fault>> + Send;
     /// RegisterTargets. A yes proves nothing until a read confirms it.
     fn register(&self, target: &Target) -> impl Future<Output = Result<(), Fault>> + Send;
     /// DeregisterTargets. A yes proves nothing until a read confirms it.

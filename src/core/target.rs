@@ -191,6 +191,18 @@ pub enum Named {
     InvalidTarget,
 }
 
+impl Named {
+    /// Reads a target out of an answer by name. With no list beside it, a row left out says nothing.
+    pub fn own(&self, id: &str, port: u16) -> Own {
+        let Named::Rows(rows) = self else { return Own::Unknown };
+        let mut matching = rows.iter().filter(|r| &*r.id == id && r.port == Some(port));
+        match (matching.next(), matching.next()) {
+            (Some(one), None) => of_row(one),
+            _ => Own::Unknown,
+        }
+    }
+}
+
 /// What a poll says about the own target in one group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -312,6 +324,18 @@ mod tests {
         assert_eq!(p.own("i-1", 9200), Own::Unknown);
         let p = Poll { list: vec![], named: Some(Named::InvalidTarget) };
         assert_eq!(p.own("i-1", 9200), Own::Unknown);
+    }
+
+    #[test]
+    fn by_name_alone_only_what_is_said_counts() {
+        let gone = row("i-1", 9200, TargetState::Unused, Some(Reason::NotRegistered));
+        assert_eq!(Named::Rows(vec![gone]).own("i-1", 9200), Own::Gone);
+        assert_eq!(Named::Rows(vec![healthy("i-1")]).own("i-1", 9200), Own::InService);
+        let nothing = [vec![], vec![healthy("i-2")], vec![healthy("i-1"), healthy("i-1")]];
+        for rows in nothing {
+            assert_eq!(Named::Rows(rows).own("i-1", 9200), Own::Unknown);
+        }
+        assert_eq!(Named::InvalidTarget.own("i-1", 9200), Own::Unknown);
     }
 
     #[test]

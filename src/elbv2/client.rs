@@ -156,14 +156,6 @@ impl Elb {
         rows(answer.target_health_descriptions()).map_err(Failure::uncoded)
     }
 
-    async fn named(&self, target: &Target) -> Result<Named, Fault> {
-        match self.describe(&target.group, Some(description(target))).await {
-            Ok(rows) => Ok(Named::Rows(rows)),
-            Err(failure) if failure.is_invalid_target() => Ok(Named::InvalidTarget),
-            Err(failure) => Err(failure.fault),
-        }
-    }
-
     async fn register_once(&self, target: &Target) -> Result<(), Failure> {
         let call = self
             .client
@@ -201,6 +193,14 @@ impl LoadBalancer for Elb {
         }
         let (list, named) = tokio::join!(list, self.named(target));
         Ok(Poll { list: list?, named: Some(named?) })
+    }
+
+    async fn named(&self, target: &Target) -> Result<Named, Fault> {
+        match self.describe(&target.group, Some(description(target))).await {
+            Ok(rows) => Ok(Named::Rows(rows)),
+            Err(failure) if failure.is_invalid_target() => Ok(Named::InvalidTarget),
+            Err(failure) => Err(failure.fault),
+        }
     }
 
     async fn register(&self, target: &Target) -> Result<(), Fault> {

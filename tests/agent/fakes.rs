@@ -451,6 +451,11 @@ impl LoadBalancer for Fake {
         Ok(Poll { list, named: by_name.then_some(named.1) })
     }
 
+    async fn named(&self, t: &Target) -> Result<Named, Fault> {
+        let poll = self.poll(t, true).await?;
+        Ok(poll.named.unwrap_or(Named::InvalidTarget))
+    }
+
     async fn register(&self, t: &Target) -> Result<(), Fault> {
         let now = self.clock.now().since_boot_ms;
         self.write(Call::Register, |i| {
