@@ -1,7 +1,7 @@
 //! The agent as the control server sees it.
 
 use super::facts;
-use super::shared::{Shared, World, nonce};
+use super::shared::{Shared, World, jitter, nonce};
 use super::status;
 use super::supervisor::caught;
 use super::turn::Request;
@@ -13,6 +13,7 @@ use crate::control::protocol::{
     RetireRequest, RunReply, RunRequest, Status, VERSION,
 };
 use crate::core::cycle::{Cycle, Stage};
+use crate::core::error::Schedule;
 use crate::core::exit::Exit;
 use crate::core::guard::{self, Guard};
 use crate::core::ids::LatchId;
@@ -30,6 +31,10 @@ use tokio::sync::{mpsc, oneshot};
 const NEWS: Duration = Duration::from_secs(20);
 /// The disk is waited for so long where somebody wants to read its journal.
 const HISTORY_WAIT: Duration = Duration::from_secs(10);
+/// Guards that nobody can answer are asked again so often before a run is refused for that ...
+const UNKNOWN_AGAIN: u32 = 2;
+/// ... this far apart.
+const UNKNOWN_PACE: Schedule = Schedule { base_ms: 1_000, cap_ms: 4_000 };
 /// At most 7 days.
 const HOLD_MAX_S: u64 = 7 * 86_400;
 
@@ -217,10 +222,20 @@ impl<W: World> Backend for Handle<W> {
         }
         let by: Arc<str> = by.name.as_str().into();
         let request: Arc<str> = r.request_id.as_str().into();
-        let begin = |reply| Request::Begin { kind: Kind::Patch(job), by, overrides, request, reply };
-        self.ask(begin)
-            .await
-            .unwrap_or_else(|| refuse(Exit::Internal, "the agent is too busy to answer; try again".to_owned()))
+        for tries in 0_u32.. {
+            let (kind, by, overrides, request) =
+                (Kind::Patch(job.clone()), by.clone(), overrides.clone(), request.clone());
+            let asked = self.ask(|reply| Request::Begin { kind, by, overrides, request, reply }).await;
+            match asked {
+                // What cannot be told at one moment may well be at the next.
+                Some(RunReply::Refused { verdicts: Some(v), .. }) if v.only_unknown() && tries < UNKNOWN_AGAIN => {
+                    self.shared.clock.sleep_ms(UNKNOWN_PACE.wait_ms(tries, jitter(), None)).await;
+                }
+                Some(reply) => return reply,
+                None => break,
+            }
+        }
+        refuse(Exit::Internal, "the agent is too busy to answer; try again".to_owned())
     }
 
     async fn check(&self) -> CheckReply {

@@ -2,7 +2,9 @@
 
 use crate::fakes::{Call, Fake, Trouble, good};
 use crate::running::Running;
+use backstop::agent::supervisor::spawn;
 use backstop::agent::turn::Request;
+use backstop::control::backend::{Backend as _, Caller};
 use backstop::control::protocol::RunReply;
 use backstop::core::cycle::StageName;
 use backstop::core::exit::Exit;
@@ -10,6 +12,7 @@ use backstop::core::guard::{Guard, Said};
 use backstop::core::job::{JobSpec, RebootPolicy};
 use backstop::core::page::{PageKind, Severity};
 use backstop::core::plan::Kind;
+use backstop::rehearse::fleet::patch_request;
 use backstop::state::disk::Disk as _;
 use backstop::state::fault::{FaultDisk, Survival};
 use backstop::state::journal::{START_BYTES_MAX, STATE_NAME};
@@ -162,4 +165,28 @@ async fn a_page_that_says_too_much_does_not_keep_the_state_from_being_stored() {
     assert!(matches!(r.run_job().await, RunReply::Started { .. }));
     r.until("over", 300, |r| r.stage().is_none()).await;
     assert!(fake.in_service() && fake.record().slots.is_empty());
+}
+
+#[tokio::test]
+async fn a_guard_that_nobody_can_answer_for_a_moment_refuses_no_run_and_one_that_stays_so_does() {
+    for passes in [true, false] {
+        let fake = Fake::new();
+        let r = Running::start(&fake).await;
+        r.pass(20).await;
+        fake.trouble(Call::Check, Some(Trouble::NeverHeardOf));
+        let (before, handle) = (fake.calls(Call::Check), r.handle());
+        let caller = Caller { name: "ann".to_owned(), uid: 0, admin: true };
+        let answer =
+            spawn(async move { handle.run(caller, patch_request("patch", &["true"], RebootPolicy::Never)).await });
+        r.until("it has been asked once", 20, |r| r.fake.calls(Call::Check) > before).await;
+        if passes {
+            fake.trouble(Call::Check, None);
+            r.until("its cycle begins", 30, |r| r.stage().is_some()).await;
+            assert!(matches!(answer.join().await, Ok(RunReply::Started { .. })));
+        } else {
+            r.until("it has been asked again", 30, |r| r.fake.calls(Call::Check) >= before + 3).await;
+            let Ok(RunReply::Refused { exit, .. }) = answer.join().await else { panic!("refused") };
+            assert_eq!(exit, Exit::Unreachable.code());
+        }
+    }
 }
