@@ -37,6 +37,7 @@ pub(super) fn explain(s: &Status, name: &str) -> Explain {
                 (true, None, None) => e.say("No cycle has run on it with this state directory.".to_owned()),
                 (false, ..) => {}
             }
+            e.findings(n);
             e.way_back(n);
             e.record(n);
         }
@@ -155,6 +156,41 @@ impl Told<'_> {
         }
     }
 
+    /// What is wrong with this node, and with the fleet as a whole; who was told of it.
+    fn findings(&mut self, n: &NodeStatus) {
+        let s = self.s;
+        let about = |subject: &str| {
+            let named = |id: &str| subject.split([' ', ':', ',']).any(|word| word == id);
+            named(&n.node) || named(&n.instance) || n.registers_as.iter().any(|t| subject.contains(&*t.id))
+        };
+        for f in s.findings.iter().filter(|f| about(&f.subject) || *f.subject == *s.fleet) {
+            let sentence = self.once(&f.sentence);
+            self.say(format!("Wrong: {}, {}{sentence}.", f.kind.label(), f.subject));
+        }
+        for a in s.alerts.iter().filter(|a| about(&a.subject) || a.subject == s.fleet) {
+            let told: Vec<String> = a
+                .sinks
+                .iter()
+                .filter_map(|k| Some(format!("{} at {}", k.sink, moment(k.accepted_ms?, s.now_ms))))
+                .collect();
+            let failing: Vec<String> =
+                a.sinks.iter().filter_map(|k| Some(format!("{} ({})", k.sink, k.fault.as_ref()?))).collect();
+            let mut parts = Vec::new();
+            if !told.is_empty() {
+                parts.push(format!("accepted by {}", told.join(", ")));
+            }
+            if !failing.is_empty() {
+                parts.push(format!("NOT DELIVERED to {}", failing.join(", ")));
+            }
+            if let Some(whole) = &a.part_of {
+                parts.push(format!("told as part of {whole}"));
+            }
+            if a.resolved_ms.is_none() && !parts.is_empty() {
+                self.say(format!("People were paged ({}, {}): {}.", a.kind, a.subject, parts.join("; ")));
+            }
+        }
+    }
+
     /// What brings a node back that is not in service.
     fn way_back(&mut self, n: &NodeStatus) {
         if n.service == "in" {
@@ -206,8 +242,15 @@ impl Told<'_> {
                 self.then(format!("backstop rejoin --reason \"...\"   # on {node}: end the hold"));
             }
             None => {
-                let heals = "No cycle explains that. Its agent registers it after a while (reconcile.self_heal_after) if its check passes.";
-                self.say(heals.to_owned());
+                self.say(match self.s.heals_in_ms.filter(|_| n.own) {
+                    Some(ms) => format!(
+                        "No cycle explains that. Its agent registers it in {} if its check passes.",
+                        crate::words::span(ms)
+                    ),
+                    None => "No cycle explains that. Its agent registers it after a while (reconcile.self_heal_after) if its \
+                             check passes."
+                        .to_owned(),
+                });
                 self.then(format!("backstop rejoin --reason \"...\"   # on {node}: put it back now"));
                 self.then(format!("journalctl -u elasticsearch -n 100   # on {node}: if it does not answer"));
             }

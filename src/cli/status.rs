@@ -3,8 +3,9 @@
 use super::context::{Ctx, Interrupts};
 use super::text::{WIDTH, command, commands, labelled, table_within, wrap};
 use crate::control::client::ClientError;
-use crate::control::protocol::{CycleStatus, NodeStatus, SILENT_MS, Source, Status};
+use crate::control::protocol::{CycleStatus, NodeStatus, SILENT_MS, SinkStatus, Source, Status};
 use crate::core::exit::Exit;
+use crate::core::page::Severity;
 use crate::core::record::{Pause, Record};
 use crate::words::{age, date, moment, short, span, time};
 use anyhow::Context;
@@ -82,9 +83,11 @@ pub(super) fn lines(s: &Status) -> Vec<String> {
     }
     let mut lines = head(s);
     lines.extend(nodes(s));
+    lines.extend(findings(s));
     lines.push(labelled("Patching", patching(s)));
     lines.extend(cycle(s));
     lines.extend(s.record.as_ref().map(|r| record(s, r)).unwrap_or_default());
+    lines.extend(alerts(s));
     lines.push(labelled("Pages", pages(s)));
     lines.push(labelled("Sees", sees(s)));
     lines.extend(faults(s));
@@ -133,9 +136,11 @@ fn as_planned(s: &Status) -> bool {
     let failed = s.cycle.as_ref().is_some_and(|c| c.late || c.failure.is_some());
     let explained = |n: &NodeStatus| {
         let named = r.slots.keys().chain(r.holds.keys()).any(|i| i.as_str() == n.instance);
-        n.service == "in" || (n.service == "OUT" && named)
+        let silent = n.beat_age_ms.is_some_and(|ms| ms > SILENT_MS);
+        n.service == "in" || (n.service == "OUT" && named && !silent)
     };
-    !failed && r.open_latches().next().is_none() && s.nodes.iter().all(explained)
+    let wrong = s.findings.iter().any(|f| f.severity == Severity::Critical);
+    !failed && !wrong && r.open_latches().next().is_none() && s.nodes.iter().all(explained)
 }
 
 fn nodes(s: &Status) -> Vec<String> {
@@ -259,6 +264,62 @@ fn deadline(c: &CycleStatus) -> String {
         (false, 0) => "its deadline is over".to_owned(),
         (false, ms) => format!("deadline in {}", span(ms)),
     }
+}
+
+/// Findings and alerts are told up to so many; the JSON has all of them.
+const TOLD_MAX: usize = 12;
+
+/// What is wrong, worst first. A node that puts itself back says when.
+fn findings(s: &Status) -> Vec<String> {
+    let mut lines: Vec<String> = s
+        .findings
+        .iter()
+        .take(TOLD_MAX)
+        .map(|f| {
+            let label = if f.severity == Severity::Critical { "CRITICAL" } else { "Wrong" };
+            labelled(label, format!("{}, {}: {}", f.kind.label(), f.subject, f.sentence))
+        })
+        .collect();
+    lines.extend(more("Wrong", s.findings.len()));
+    lines.extend(
+        s.heals_in_ms
+            .map(|ms| labelled("Heals", format!("{} registers itself in {} if its check passes", s.node, span(ms)))),
+    );
+    lines
+}
+
+/// Who was told of what, or why not yet.
+fn alerts(s: &Status) -> Vec<String> {
+    let told = s.alerts.iter().filter(|a| a.part_of.is_none()).take(TOLD_MAX).map(|a| {
+        let state =
+            a.resolved_ms.map_or_else(|| "firing".to_owned(), |ms| format!("resolved {}", moment(ms, s.now_ms)));
+        let sinks: Vec<String> = a.sinks.iter().map(|sink| sink_line(sink, s.now_ms)).collect();
+        let sinks = if sinks.is_empty() { "nobody told yet".to_owned() } else { sinks.join("; ") };
+        let parts = s.alerts.iter().filter(|p| p.part_of.as_deref() == Some(a.key.as_str())).count();
+        let parts = if parts == 0 { String::new() } else { format!(", {parts} more in the same page") };
+        labelled(
+            "Alert",
+            format!("{} {} since {}, {state}{parts}: {sinks}", a.kind, a.subject, moment(a.since_ms, s.now_ms)),
+        )
+    });
+    let mut lines: Vec<String> = told.collect();
+    lines.extend(more("Alert", s.alerts.iter().filter(|a| a.part_of.is_none()).count()));
+    lines
+}
+
+fn sink_line(sink: &SinkStatus, now_ms: u64) -> String {
+    let name = &sink.sink;
+    match (&sink.fault, sink.accepted_ms, &sink.by) {
+        (Some(fault), ..) => format!("{name} NOT DELIVERED: {fault}"),
+        (None, Some(ms), _) => format!("accepted by {name} {}", moment(ms, now_ms)),
+        (None, None, Some(by)) => format!("{name}: by {by}"),
+        (None, None, None) => format!("{name}: not sent yet"),
+    }
+}
+
+fn more(label: &str, all: usize) -> Option<String> {
+    let left = all.saturating_sub(TOLD_MAX);
+    (left > 0).then(|| labelled(label, format!("and {left} more: backstop status --json")))
 }
 
 /// Pages of this node: each agent sends its own.

@@ -2,6 +2,7 @@
 //! contract: fields are added, never renamed or removed.
 
 use crate::core::cycle::{Ended, StageName};
+use crate::core::finding::Finding;
 use crate::core::guard::Verdicts;
 use crate::core::job::RebootPolicy;
 use crate::core::page::Page;
@@ -55,6 +56,15 @@ pub struct Status {
     /// What that page was about (its kind), and the sink that accepted it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_page: Option<(String, String)>,
+    /// What this agent's looks find wrong, worst first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub findings: Vec<Finding>,
+    /// What people have been told, or are owed: alerts that fire, and those that were resolved lately.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub alerts: Vec<AlertStatus>,
+    /// This node is out with no cycle to explain it, and registers itself in so many ms.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub heals_in_ms: Option<u64>,
     /// Age of each source, and its last fault.
     pub sees: Vec<Source>,
     /// What a person should look at though nothing is wrong yet.
@@ -91,6 +101,42 @@ pub struct NodeStatus {
     pub agent: String,
     /// Age of its last beat by this agent's own clock since it saw it change, in ms.
     pub beat_age_ms: Option<u64>,
+}
+
+/// One alert of this agent's book.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct AlertStatus {
+    /// Fleet, kind and subject: the same on every agent.
+    pub key: String,
+    /// What: a kind of finding.
+    pub kind: String,
+    /// About whom.
+    pub subject: String,
+    /// `warning` or `critical`
+    pub severity: String,
+    /// What is so, as it was last found.
+    pub sentence: String,
+    /// Firing since, in ms since 1970.
+    pub since_ms: u64,
+    /// Over since, by positive evidence, in ms since 1970.
+    pub resolved_ms: Option<u64>,
+    /// It is told as part of this one, which is worse.
+    pub part_of: Option<String>,
+    /// What each sink says to it.
+    pub sinks: Vec<SinkStatus>,
+}
+
+/// What one sink has of one alert.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SinkStatus {
+    /// Its name.
+    pub sink: String,
+    /// Accepted last, in ms since 1970.
+    pub accepted_ms: Option<u64>,
+    /// Why the last try failed.
+    pub fault: Option<String>,
+    /// This agent has had it accepted in this one's stead.
+    pub by: Option<String>,
 }
 
 /// One source of what an agent knows.
