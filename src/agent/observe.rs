@@ -3,8 +3,10 @@
 use super::shared::{Observed, Parts, Shared, World, entropy};
 use crate::clock::Clock;
 use crate::core::error::Fault;
-use crate::core::member::{Member, in_service};
+use crate::core::exit::Exit;
+use crate::core::member::{Member, Says, in_service};
 use crate::core::target::Own;
+use crate::core::time::Now;
 use crate::ports::{Host, LoadBalancer};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -37,7 +39,11 @@ async fn read_last<W: World>(shared: &Shared<W>, parts: &Parts<W>) -> Result<u64
     let members = parts.fleet.members().await?;
     let last = members.into_iter().find(|m| m.instance == me);
     let beat = last.as_ref().map_or(0, |m| m.beat);
-    shared.cache().last_record = last.and_then(|m| m.record);
+    let (record, says) = last.map(|m| (m.record, m.says)).unwrap_or_default();
+    let mut cache = shared.cache();
+    cache.last_record = record;
+    cache.refused_since_ms = cache.refused_since_ms.or(says.refused_since_ms);
+    cache.said = says;
     Ok(beat)
 }
 
@@ -152,7 +158,30 @@ pub async fn write_beat<W: World>(shared: &Shared<W>, parts: &Parts<W>, beat: &m
             Some((r, _)) => serde_json::to_value(r.without_history()).ok(),
             None => last_record,
         },
+        says: says(shared, parts, &now),
         extra: BTreeMap::default(),
     };
     parts.fleet.put_member(&member).await
+}
+
+/// What it says of itself to the others' reconcile. What it said before a restart goes on.
+fn says<W: World>(shared: &Shared<W>, parts: &Parts<W>, now: &Now) -> Says {
+    let own_at = shared.observed.borrow().own_at.clone();
+    let last = shared.node.borrow().durable.last.clone();
+    let patched = last.filter(|e| e.exit == Exit::Done && e.verdict.is_some()).map(|e| e.at.wall_ms);
+    let mut cache = shared.cache();
+    let rules = parts.rules();
+    let says = Says {
+        beat_every_ms: parts.config.reconcile.every_ms,
+        own_age_ms: own_at.and_then(|at| now.since(&at)),
+        minimum_healthy: Some(rules.minimum_healthy),
+        minimum_during_patch: Some(rules.minimum_during_patch),
+        max_unavailable: Some(rules.max_unavailable),
+        finds: Vec::new(),
+        joined_ms: cache.said.joined_ms.or(Some(now.wall_ms)),
+        patched_ms: cache.said.patched_ms.max(patched),
+        refused_since_ms: cache.refused_since_ms,
+    };
+    cache.said = says.clone();
+    says
 }

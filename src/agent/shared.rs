@@ -5,7 +5,7 @@ use crate::config::{Config, Mode, TargetGroup};
 use crate::core::cycle::{Durable, Seen};
 use crate::core::error::{Class, Fault, Jitter};
 use crate::core::ids::{CycleId, InstanceId, NodeName};
-use crate::core::member::{FleetView, Member};
+use crate::core::member::{FleetView, Member, Says};
 use crate::core::page::{PageKind, Severity};
 use crate::core::record::Record;
 use crate::core::rules::Rules;
@@ -136,6 +136,10 @@ pub struct Cache {
     pub node_id: Option<Arc<str>>,
     /// The fleet record as this member's own document has it from before a restart.
     pub last_record: Option<serde_json::Value>,
+    /// What this member said last to the others' reconcile, before a restart too.
+    pub said: Says,
+    /// Since when every patch that was asked for was refused: wall time, in ms.
+    pub refused_since_ms: Option<u64>,
     /// Something that a person must hear and that was found out where no page can be raised; the loop does.
     pub to_page: Vec<(PageKind, Severity, Arc<str>)>,
     /// The own target is out, no cycle explains it, and this node registers itself then.

@@ -290,6 +290,7 @@ mod tests {
             address: None,
             sees: Vec::new(),
             record: None,
+            says: crate::core::member::Says::default(),
             extra: BTreeMap::default(),
         }
     }

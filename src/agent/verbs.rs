@@ -73,7 +73,11 @@ impl<W: World> Agent<W> {
             return refused(Exit::Guard, "state-durable: the state directory cannot be written".to_owned(), None, None);
         }
         let (verdicts, record) = self.guards(&parts, &kind, &asked.overrides).await;
+        let patch = matches!(kind, Kind::Patch(_));
         if let Some(v) = verdicts.first_refusal() {
+            if patch {
+                self.shared.cache().refused_since_ms.get_or_insert(self.shared.clock.now().wall_ms);
+            }
             let next = next_for(v.exit, &parts, record.as_ref());
             let message = format!("{}: {}", v.guard, v.sentence);
             self.shared.audit.record(&json!({
@@ -93,6 +97,9 @@ impl<W: World> Agent<W> {
         self.event(&Event::Start(plan)).await;
         if self.journal.now().cycle.is_none() {
             return refused(Exit::Guard, "state-durable: the state directory cannot be written".to_owned(), None, None);
+        }
+        if patch {
+            self.shared.cache().refused_since_ms = None;
         }
         let (cycle, node, fleet) = names(id);
         RunReply::Started { cycle, node, fleet }

@@ -44,9 +44,41 @@ pub struct Member {
     /// into before then: a newer form must not make its member unreadable.
     #[serde(default)]
     pub record: Option<serde_json::Value>,
+    /// What it says of itself to the others' reconcile.
+    #[serde(default)]
+    pub says: Says,
     /// Unknown fields.
     #[serde(flatten)]
     pub extra: Extra,
+}
+
+/// Keys of findings that a member tells others of, at most.
+pub const FINDS_MAX: usize = 64;
+
+/// What a member says of itself to the others' reconcile. Everything in it may be missing: an older agent says nothing, and
+/// nothing follows from that.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Says {
+    /// Its next beat comes within this time, in ms; 0 = not said. Others call it silent by this promise.
+    pub beat_every_ms: u64,
+    /// How old its last read of its own targets ([`Member::sees`]) was as it wrote this, in ms; `None` = not said, and then
+    /// `sees` is evidence of nothing.
+    pub own_age_ms: Option<u64>,
+    /// Its `minimum_healthy`.
+    pub minimum_healthy: Option<u32>,
+    /// Its `minimum_during_patch`.
+    pub minimum_during_patch: Option<u32>,
+    /// Its `max_unavailable`.
+    pub max_unavailable: Option<u32>,
+    /// What it finds, as `kind/subject`, at most [`FINDS_MAX`]: so that a node that reads its own target only hears of it.
+    pub finds: Vec<Arc<str>>,
+    /// When it became a member, by its own clock, in ms since 1970.
+    pub joined_ms: Option<u64>,
+    /// When its last patch ended well, by its own clock, in ms since 1970.
+    pub patched_ms: Option<u64>,
+    /// Since when every patch that was asked for was refused, by its own clock, in ms since 1970.
+    pub refused_since_ms: Option<u64>,
 }
 
 /// Who is in service, by one read of all groups that began at `begun`.

@@ -1,5 +1,6 @@
 //! The pure core: no I/O, no clock, no async, no randomness. Time, jitter and nonces come in with the event.
 
+pub mod client_node;
 pub mod cycle;
 pub mod decide;
 pub mod effect;
@@ -9,12 +10,15 @@ pub mod exit;
 pub mod finding;
 pub mod guard;
 pub mod heal;
+pub mod heart;
 pub mod ids;
 pub mod invariant;
 pub mod job;
+pub mod look;
 pub mod member;
 pub mod page;
 pub mod plan;
+pub mod reconcile;
 pub mod record;
 pub mod rules;
 pub mod settings;

@@ -8,7 +8,7 @@ use backstop::clock::{Clock, ManualClock};
 use backstop::core::error::{Class, Fault};
 use backstop::core::ids::InstanceId;
 use backstop::core::job::{JobResult, JobSpec, JobStatus, Verdict};
-use backstop::core::member::Member;
+use backstop::core::member::{Member, Says};
 use backstop::core::record::Record;
 use backstop::core::settings::{BalancerKind, CheckPass, CheckSettings, GroupFacts, NodeIdentity, TargetType};
 use backstop::core::target::{GroupArn, Named, Poll, Reason, Row, Target, TargetState};
@@ -407,6 +407,7 @@ pub fn member(n: usize, groups: usize) -> Member {
         address: None,
         sees: Vec::new(),
         record: None,
+        says: Says::default(),
         at_ms: 0,
         extra: BTreeMap::new(),
     }

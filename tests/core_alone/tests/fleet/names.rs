@@ -2,7 +2,7 @@
 use super::{Config, GROUPS, NODES};
 use backstop_core_alone::ids::{CycleId, InstanceId};
 use backstop_core_alone::job::{JobSpec, RebootPolicy};
-use backstop_core_alone::member::Member;
+use backstop_core_alone::member::{Member, Says};
 use backstop_core_alone::plan::{Kind, Limits, Plan};
 use backstop_core_alone::record::{Extra, Hold, Latch, Pause, Slot};
 use backstop_core_alone::settings::{BalancerKind, CheckSettings, GroupFacts, OwnTarget, TargetType};
@@ -84,6 +84,7 @@ impl Names {
             address: None,
             sees: Vec::new(),
             record: None,
+            says: Says::default(),
             extra: Extra::new(),
         });
         let mut names = Names {

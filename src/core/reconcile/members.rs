@@ -1,0 +1,149 @@
+//! Findings about single members: where they stand, and whether that is planned.
+
+use super::super::finding::Kind;
+use super::super::settings::GroupFacts;
+use super::super::time::Now;
+use super::memory::{Candidate, Draft};
+use super::standing::{Cause, Running, Standing, cause};
+use super::text;
+use super::world::{Absence, Person, World};
+
+/// Kinds that tell where a member's targets stand.
+pub(super) const NODE_KINDS: [Kind; 9] = [
+    Kind::OutOfService,
+    Kind::RunningNotRegistered,
+    Kind::RegisteredNotRunning,
+    Kind::WrongPort,
+    Kind::Unhealthy,
+    Kind::StuckInitial,
+    Kind::StuckDraining,
+    Kind::NotInUse,
+    Kind::MissingFromGroup,
+];
+
+/// Judges every member.
+pub(super) fn judge(w: &World<'_>, draft: &mut Draft) {
+    if w.members.is_none() || w.groups_read().is_none() {
+        draft.cannot(&NODE_KINDS);
+    }
+    if w.nodes.is_none() {
+        draft.cannot(&[Kind::RegisteredNotRunning]);
+    }
+    let whole = failing_groups(w, draft);
+    for p in &w.people {
+        one(w, p, &whole, draft);
+    }
+    for stray in &w.strays {
+        let Some(p) = stray.person.and_then(|i| w.people.get(i)) else { continue };
+        let own_is_there = p.at.get(stray.group).is_some_and(|s| s.registered());
+        let Some(port) = stray.row.port.filter(|_| own_is_there) else { continue };
+        let what = format!("{} is also registered under port {port} in {}", p.node(), w.group_name(stray.group));
+        draft.find(Candidate::new(Kind::WrongPort, p.node(), what, w.read_of(p)));
+    }
+}
+
+fn one(w: &World<'_>, p: &Person<'_>, whole: &[usize], draft: &mut Draft) {
+    if p.in_service() && p.running != Running::No {
+        return;
+    }
+    let at: Vec<(&str, Standing)> = p.at.iter().enumerate().map(|(g, s)| (w.group_name(g), *s)).collect();
+    let cause = cause(p.node(), &at, p.running);
+    // Everything that is not known to be otherwise is left as it is.
+    let known = p.running != Running::Unknown && !p.at.contains(&Standing::Unknown);
+    let left = |kind: Kind| match &cause {
+        Cause::Found(found, _) => kind != *found && (!known || kind == Kind::OutOfService) && !p.in_service(),
+        Cause::Starting => !known || matches!(kind, Kind::OutOfService | Kind::StuckInitial),
+        Cause::None => false,
+        Cause::Unknown => true,
+    };
+    let planned = matches!(p.absence, Absence::Within(_));
+    for kind in NODE_KINDS {
+        if planned || left(kind) {
+            draft.leave(kind, p.node());
+        }
+    }
+    if planned {
+        return;
+    }
+    slow(w, p, draft);
+    let Cause::Found(kind, sentence) = cause else { return };
+    if matches!(kind, Kind::Unhealthy | Kind::RegisteredNotRunning) && failing_only_in(p, whole) {
+        draft.leave(kind, p.node());
+        return;
+    }
+    find(w, p, kind, sentence, 0, draft);
+}
+
+/// A finding about a member that no plan covers. While the record is unknown a plan may: then it takes some time.
+fn find(w: &World<'_>, p: &Person<'_>, kind: Kind, sentence: String, after_ms: u64, draft: &mut Draft) {
+    let candidate = |sentence| Candidate::new(kind, p.node(), sentence, w.read_of(p)).after(after_ms);
+    let found = match &p.absence {
+        Absence::Over(what) => candidate(format!("{sentence}; {what}")),
+        Absence::Unknown => {
+            let unknown = "the fleet record cannot be read: a cycle or a hold may explain it";
+            candidate(format!("{sentence}; {unknown}")).after(w.settings.blind_after_ms)
+        }
+        Absence::Unexplained | Absence::Within(_) => candidate(sentence),
+    };
+    draft.find(found);
+}
+
+/// Starts and drains that take longer than their group's own settings explain.
+fn slow(w: &World<'_>, p: &Person<'_>, draft: &mut Draft) {
+    let of = |kind: Kind| match kind {
+        Kind::StuckInitial => |s: &Standing| matches!(s, Standing::Initial(_)),
+        _ => |s: &Standing| *s == Standing::Draining,
+    };
+    for kind in [Kind::StuckInitial, Kind::StuckDraining] {
+        let groups: Vec<usize> = p.at.iter().enumerate().filter(|(_, s)| of(kind)(s)).map(|(g, _)| g).collect();
+        if groups.is_empty() {
+            continue;
+        }
+        let facts = groups.iter().map(|g| w.sight.groups.get(*g).and_then(|s| s.facts));
+        let limit = |f: GroupFacts| match kind {
+            Kind::StuckInitial => w.settings.initial_ms(&f),
+            _ => w.settings.draining_ms(&f),
+        };
+        let Some(limit) = facts.map(|f| f.map(limit)).collect::<Option<Vec<u64>>>().and_then(|l| l.into_iter().max())
+        else {
+            // What the group says about itself was never read: nothing tells how long is too long.
+            draft.leave(kind, p.node());
+            continue;
+        };
+        let names: Vec<&str> = groups.iter().map(|g| w.group_name(*g)).collect();
+        let words = groups.first().and_then(|g| p.at.get(*g)).map(|s| s.words()).unwrap_or_default();
+        let (node, names, limit_text) = (p.node(), text::list(&names, ", "), text::span(limit));
+        let what = format!("{node} is {words} in {names} for longer than the {limit_text} that its settings explain");
+        find(w, p, kind, what, limit, draft);
+    }
+}
+
+/// Groups of which all registered targets fail their checks at once: one finding about the fleet, and nothing is changed.
+fn failing_groups(w: &World<'_>, draft: &mut Draft) -> Vec<usize> {
+    let mut whole: Vec<(usize, usize, &Now)> = Vec::new();
+    for (g, list) in w.lists.iter().enumerate() {
+        let Some((rows, begun)) = list else { continue };
+        let registered: Vec<Standing> =
+            rows.iter().map(super::standing::of_row).filter(|s| s.registered() || *s == Standing::Unknown).collect();
+        if registered.len() > 1 && registered.iter().all(|s| matches!(s, Standing::Failing(..))) {
+            whole.push((g, registered.len(), begun));
+        }
+    }
+    if let Some((_, _, begun)) = whole.first() {
+        let told: Vec<String> = whole.iter().map(|(g, n, _)| format!("all {n} in {}", w.group_name(*g))).collect();
+        let what = format!(
+            "every registered target fails the load balancer's checks at once ({}): the cluster, the check or the \
+             network is at fault rather than a node. Nothing is changed",
+            text::list(&told, ", ")
+        );
+        let mut found = Candidate::new(Kind::Unhealthy, w.sight.fleet, what, begun);
+        found.severity = super::super::page::Severity::Critical;
+        draft.find(found);
+    }
+    whole.into_iter().map(|(g, _, _)| g).collect()
+}
+
+fn failing_only_in(p: &Person<'_>, whole: &[usize]) -> bool {
+    let mut failing = p.at.iter().enumerate().filter(|(_, s)| matches!(s, Standing::Failing(..))).peekable();
+    failing.peek().is_some() && failing.all(|(g, _)| whole.contains(&g))
+}
