@@ -137,6 +137,7 @@ pub async fn write_beat<W: World>(shared: &Shared<W>, parts: &Parts<W>, beat: &m
             Some((r, _)) => serde_json::to_value(r.without_history()).ok(),
             None => last_record,
         },
+        told: shared.book().told(),
         extra: BTreeMap::default(),
     };
     parts.fleet.put_member(&member).await

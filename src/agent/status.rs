@@ -287,6 +287,7 @@ mod tests {
             address: None,
             sees: Vec::new(),
             record: None,
+            told: Vec::new(),
             extra: BTreeMap::default(),
         }
     }

@@ -44,6 +44,9 @@ pub struct Member {
     /// into before then: a newer form must not make its member unreadable.
     #[serde(default)]
     pub record: Option<serde_json::Value>,
+    /// Keys of alerts that fire and that its pagers have accepted: the other agents need not send them.
+    #[serde(default)]
+    pub told: Vec<Arc<str>>,
     /// Unknown fields.
     #[serde(flatten)]
     pub extra: Extra,

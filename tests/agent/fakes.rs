@@ -378,6 +378,7 @@ pub fn member(n: usize, groups: usize) -> Member {
         address: None,
         sees: Vec::new(),
         record: None,
+        told: Vec::new(),
         at_ms: 0,
         extra: BTreeMap::new(),
     }

@@ -84,6 +84,7 @@ impl Names {
             address: None,
             sees: Vec::new(),
             record: None,
+            told: Vec::new(),
             extra: Extra::new(),
         });
         let mut names = Names {
