@@ -159,6 +159,7 @@ pub async fn write_beat<W: World>(shared: &Shared<W>, parts: &Parts<W>, beat: &m
             None => last_record,
         },
         says: says(shared, parts, &now),
+        told: shared.book().told(),
         extra: BTreeMap::default(),
     };
     parts.fleet.put_member(&member).await

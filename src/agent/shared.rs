@@ -2,8 +2,10 @@
 
 use crate::clock::Clock;
 use crate::config::{Config, Mode, TargetGroup};
+use crate::core::alert::Book;
 use crate::core::cycle::{Durable, Seen};
 use crate::core::error::{Class, Fault, Jitter};
+use crate::core::finding::Report;
 use crate::core::ids::{CycleId, InstanceId, NodeName};
 use crate::core::member::{FleetView, Member, Says};
 use crate::core::page::{PageKind, Severity};
@@ -173,7 +175,10 @@ pub struct Shared<W: World> {
     pub observed: watch::Sender<Arc<Observed>>,
     /// Written by the loop, read by `progress`.
     pub progress: watch::Sender<Arc<super::progress::Log>>,
+    /// What reconcile's last look came to, and when that look began.
+    pub report: watch::Sender<Arc<(Report, Now)>>,
     cache: Mutex<Cache>,
+    book: Mutex<Book>,
     /// One probe of the state directory at a time, also where one hangs.
     pub probing: Arc<tokio::sync::Mutex<()>>,
 }
@@ -187,6 +192,9 @@ impl<W: World> Shared<W> {
         disk: Arc<W::Disk>,
         view: NodeView,
     ) -> Self {
+        let (fleet, node) = (parts.config.fleet.as_str().into(), NodeName(parts.config.node.name.clone()));
+        let book = Book::new(fleet, InstanceId(identity.instance_id.clone()), node);
+        let report = watch::Sender::new(Arc::new((Report::default(), clock.now())));
         Shared {
             parts: RwLock::new(Arc::new(parts)),
             identity,
@@ -196,7 +204,9 @@ impl<W: World> Shared<W> {
             node: watch::Sender::new(Arc::new(view)),
             observed: watch::Sender::new(Arc::new(Observed::default())),
             progress: watch::Sender::new(Arc::new(super::progress::Log::default())),
+            report,
             cache: Mutex::new(Cache::default()),
+            book: Mutex::new(book),
             probing: Arc::default(),
         }
     }
@@ -214,6 +224,11 @@ impl<W: World> Shared<W> {
     /// What was learnt once. Never held across an await.
     pub fn cache(&self) -> MutexGuard<'_, Cache> {
         self.cache.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The alerts of this agent. Never held across an await, nor together with the cache.
+    pub fn book(&self) -> MutexGuard<'_, Book> {
+        self.book.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A record that a write of this agent has just put in place: nobody has to wait for the next look to see it, and the

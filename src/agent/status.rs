@@ -291,6 +291,7 @@ mod tests {
             sees: Vec::new(),
             record: None,
             says: crate::core::member::Says::default(),
+            told: Vec::new(),
             extra: BTreeMap::default(),
         }
     }

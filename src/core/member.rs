@@ -47,6 +47,9 @@ pub struct Member {
     /// What it says of itself to the others' reconcile.
     #[serde(default)]
     pub says: Says,
+    /// Keys of alerts that fire and that its pagers have accepted: the other agents need not send them.
+    #[serde(default)]
+    pub told: Vec<Arc<str>>,
     /// Unknown fields.
     #[serde(flatten)]
     pub extra: Extra,

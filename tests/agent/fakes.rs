@@ -408,6 +408,7 @@ pub fn member(n: usize, groups: usize) -> Member {
         sees: Vec::new(),
         record: None,
         says: Says::default(),
+        told: Vec::new(),
         at_ms: 0,
         extra: BTreeMap::new(),
     }

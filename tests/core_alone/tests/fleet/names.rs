@@ -85,6 +85,7 @@ impl Names {
             sees: Vec::new(),
             record: None,
             says: Says::default(),
+            told: Vec::new(),
             extra: Extra::new(),
         });
         let mut names = Names {

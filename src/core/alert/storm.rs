@@ -1,0 +1,156 @@
+//! Many alerts at once are one event for whoever is woken. What a fleet-level alert explains is told in its page; of what is
+//! left only so many go out within a minute.
+
+use super::super::finding::{About, Kind};
+use super::super::page::Severity;
+use super::super::time::Now;
+use super::{Alert, Book, WINDOW_MAX, WINDOW_MS, Window};
+use std::cmp::Reverse;
+use std::sync::Arc;
+
+/// About the fleet as a whole: it explains what happens to its nodes.
+pub(super) fn of_the_fleet(kind: Kind, subject: &str, fleet: &str) -> bool {
+    matches!(kind, Kind::BelowFloor | Kind::BelowMinimum) || (kind == Kind::Unhealthy && subject == fleet)
+}
+
+/// A node that is not in service, in whatever way.
+fn of_a_node(kind: Kind) -> bool {
+    matches!(
+        kind,
+        Kind::OutOfService
+            | Kind::RunningNotRegistered
+            | Kind::RegisteredNotRunning
+            | Kind::Unhealthy
+            | Kind::StuckInitial
+            | Kind::StuckDraining
+            | Kind::MissingFromGroup
+            | Kind::NotInUse
+    )
+}
+
+/// The worst first.
+fn weight(kind: Kind) -> u8 {
+    if kind == Kind::BelowFloor { 0 } else { 1 + u8::from(kind == Kind::BelowMinimum) }
+}
+
+impl Book {
+    /// The fleet-level alert that explains the rest: one of this book, or one that another agent has had accepted.
+    fn parent(&self) -> Option<About> {
+        let own = self.alerts.iter().filter(|a| a.fires() && of_the_fleet(a.kind, &a.subject, &self.fleet));
+        if let Some(worst) = own.min_by_key(|a| weight(a.kind)) {
+            return Some(worst.about());
+        }
+        let of_peers = [Kind::BelowFloor, Kind::Unhealthy, Kind::BelowMinimum].map(|kind| (kind, self.fleet.clone()));
+        of_peers.into_iter().find(|about| self.told_by(&self.key(about)).is_some())
+    }
+
+    /// Puts what happens to nodes below what happens to the fleet, and takes out again what is left when that is over. What
+    /// was sent by itself stays by itself, and so does what the cycle machine raised: its page says what to do.
+    pub(super) fn fold(&mut self, now: &Now) {
+        let parent = self.parent();
+        let elsewhere = parent.as_ref().is_some_and(|parent| self.get(parent).is_none());
+        let fleet = self.fleet.clone();
+        let mut grown = false;
+        for alert in &mut self.alerts {
+            let child = of_a_node(alert.kind) && !of_the_fleet(alert.kind, &alert.subject, &fleet);
+            if !child || !alert.fires() || alert.page.is_some() {
+                continue;
+            }
+            match (&alert.folded, &parent) {
+                (None, Some(parent)) if !alert.attempted() => {
+                    alert.folded = Some(parent.clone());
+                    grown = true;
+                }
+                (Some(had), Some(parent)) if had != parent => {
+                    alert.folded = Some(parent.clone());
+                    grown = true;
+                }
+                (Some(_), None) => {
+                    (alert.folded, alert.named) = (None, false);
+                    alert.held = !alert.own;
+                    alert.released = alert.own.then(|| now.clone());
+                }
+                _ => {}
+            }
+            // The agent that sends the page about the fleet sees its nodes too.
+            alert.named = alert.named || (elsewhere && alert.folded.is_some());
+        }
+        if let Some(parent) = parent.and_then(|parent| self.get_mut(&parent)) {
+            parent.grown = parent.grown || (grown && parent.attempted());
+        }
+        // At most once a minute, since a fleet falls node by node.
+        for alert in self.alerts.iter_mut().filter(|a| a.grown && a.fires()) {
+            if now.roughly_since(&alert.changed) >= WINDOW_MS {
+                alert.grown = false;
+                alert.change(now);
+            }
+        }
+    }
+
+    /// Alerts that wait for their window, the worst first and then the oldest.
+    fn waiting(&self) -> Vec<About> {
+        let waits = |a: &&Alert| a.held && a.folded.is_none() && (a.fires() || !a.told());
+        let mut waiting: Vec<&Alert> = self.alerts.iter().filter(waits).collect();
+        waiting.sort_by_key(|a| (Reverse(a.severity), a.episode));
+        waiting.into_iter().map(Alert::about).collect()
+    }
+
+    pub(super) fn release(&mut self, now: &Now) {
+        let over = |w: &Window| now.since(&w.since).is_none_or(|ms| ms >= WINDOW_MS);
+        if self.window.as_ref().is_some_and(over) {
+            self.window = None;
+        }
+        let waiting = self.waiting();
+        if waiting.is_empty() {
+            return;
+        }
+        let mut window = self.window.take().unwrap_or_else(|| Window { since: now.clone(), sent: 0 });
+        let count = u32::try_from(waiting.len()).unwrap_or(u32::MAX);
+        if window.sent.saturating_add(count) <= WINDOW_MAX {
+            window.sent = window.sent.saturating_add(count);
+            for about in &waiting {
+                self.let_go(about, Vec::new(), now);
+            }
+        } else if window.sent <= WINDOW_MAX
+            && let Some((worst, others)) = waiting.split_first()
+        {
+            window.sent = WINDOW_MAX.saturating_add(1);
+            self.let_go(worst, others.to_vec(), now);
+        }
+        self.window = Some(window);
+    }
+
+    fn let_go(&mut self, about: &About, also: Vec<About>, now: &Now) {
+        if let Some(alert) = self.get_mut(about) {
+            (alert.held, alert.also, alert.released) = (false, also, Some(now.clone()));
+        }
+    }
+
+    /// Whatever a page names that was accepted has been told of.
+    pub(super) fn name_all(&mut self) {
+        let told = self.alerts.iter().filter(|a| a.told());
+        let stands = told.filter(|a| !a.also.is_empty() || of_the_fleet(a.kind, &a.subject, &self.fleet));
+        let stands: Vec<(About, Vec<About>)> = stands.map(|a| (a.about(), a.also.clone())).collect();
+        for (about, also) in stands {
+            for alert in &mut self.alerts {
+                let named = alert.folded.as_ref() == Some(&about) || (alert.held && also.contains(&alert.about()));
+                alert.named = alert.named || named;
+            }
+        }
+    }
+
+    /// When the next of those that wait may go.
+    pub(super) fn window_ends(&self) -> Option<Now> {
+        let window = self.window.as_ref().filter(|_| !self.waiting().is_empty())?;
+        Some(window.since.plus(WINDOW_MS))
+    }
+
+    /// Sentences of what is told in this one's page, the worst first.
+    pub fn listed(&self, about: &About) -> Vec<(Severity, Arc<str>)> {
+        let also = self.get(about).map(|a| a.also.as_slice()).unwrap_or_default();
+        let with = |a: &&Alert| a.folded.as_ref() == Some(about) || also.contains(&a.about());
+        let mut listed: Vec<&Alert> = self.alerts.iter().filter(with).filter(|a| a.fires() || !a.heard()).collect();
+        listed.sort_by_key(|a| (Reverse(a.severity), a.episode));
+        listed.into_iter().map(|a| (a.severity, a.sentence.clone())).collect()
+    }
+}
