@@ -5,6 +5,7 @@
 //! keeps the log short, `handle` answers the control socket (`retire` one verb of it), `status` and `explain` put what is known into words,
 //! `supervisor` owns every task.
 
+mod beat;
 pub mod executor;
 mod explain;
 pub mod facts;
@@ -18,6 +19,7 @@ pub mod progress;
 mod retire;
 pub mod seldom;
 pub mod shared;
+mod sight;
 pub mod status;
 pub mod supervisor;
 pub mod turn;

@@ -1,188 +1,286 @@
-//! Keeps looking: whole groups, the own target, the record, the members; and writes this member's beat.
+//! Keeps looking: whole groups or the own target, the record, the members, the cluster's nodes; writes this member's beat;
+//! and after each look puts together what it comes to (`sight`). Who looks at what, and when, is in `core/look.rs`.
 
 use super::shared::{Observed, Parts, Shared, World, entropy};
+use super::supervisor::caught;
+use super::{beat, sight};
 use crate::clock::Clock;
 use crate::core::error::Fault;
-use crate::core::exit::Exit;
-use crate::core::member::{Member, Says, in_service};
-use crate::core::target::Own;
+use crate::core::heal;
+use crate::core::look::{Agenda, Budget, Looker, Pace, Role, Task, Throttle, pace};
+use crate::core::member::in_service;
+use crate::core::page::{PageKind, Severity};
+use crate::core::reconcile::{Memory, Wrote};
+use crate::core::settings::OwnTarget;
+use crate::core::target::{Own, Poll};
 use crate::core::time::Now;
 use crate::ports::{Host, LoadBalancer};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Schema of the member document.
-const MEMBER_SCHEMA: u32 = 1;
-
 /// Lifecycle states of an instance that does not come back.
 const LEAVING: [&str; 1] = ["Terminated"];
 
-/// Looks for ever, jittered.
+/// Looks for ever.
 pub async fn observe<W: World>(shared: Arc<Shared<W>>) {
-    let mut beat = 0;
+    let mut looking = Looking::default();
     loop {
         let parts = shared.parts();
-        look(&shared, &parts, &mut beat).await;
-        let every = parts.config.reconcile.every_ms;
-        let spread = every.checked_div(5).unwrap_or(0).max(1);
-        let wait = every
-            .saturating_sub(spread.checked_div(2).unwrap_or(0))
-            .saturating_add(entropy().checked_rem(spread).unwrap_or(0));
-        shared.clock.sleep_ms(wait).await;
+        let wait_ms = looking.turn(&shared, &parts).await;
+        shared.clock.sleep_ms(wait_ms).await;
     }
 }
 
-/// What this member wrote before a restart goes on: its beat, since to others only a change is one, and the record as it
-/// last saw it, from which a lost one is made again. Nothing is written over it before it was read.
-async fn read_last<W: World>(shared: &Shared<W>, parts: &Parts<W>) -> Result<u64, Fault> {
-    let me = shared.instance();
-    let members = parts.fleet.members().await?;
-    let last = members.into_iter().find(|m| m.instance == me);
-    let beat = last.as_ref().map_or(0, |m| m.beat);
-    let (record, says) = last.map(|m| (m.record, m.says)).unwrap_or_default();
-    let mut cache = shared.cache();
-    cache.last_record = record;
-    cache.refused_since_ms = cache.refused_since_ms.or(says.refused_since_ms);
-    cache.said = says;
-    Ok(beat)
+/// What is remembered from look to look.
+#[derive(Default)]
+struct Looking {
+    beat: u64,
+    agenda: Agenda,
+    memory: Memory,
+    balancer: Throttle,
+    store: Throttle,
+    budget: Option<(usize, u64, Budget)>,
+    wrote: Option<Wrote>,
+    /// Reconcile came to nothing, and a person was told.
+    panicked: bool,
 }
 
-/// One look at everything. Each source that fails keeps its last answer, with its age, and its fault.
-pub async fn look<W: World>(shared: &Arc<Shared<W>>, parts: &Arc<Parts<W>>, beat: &mut u64) {
-    let mut next: Observed = (**shared.observed.borrow()).clone();
-    next.faults = BTreeMap::new();
-    if let Err(f) = write_beat(shared, parts, beat).await {
-        next.faults.insert("members", f);
+impl Looking {
+    /// Does what is due. How long until something else is, in ms.
+    async fn turn<W: World>(&mut self, shared: &Arc<Shared<W>>, parts: &Arc<Parts<W>>) -> u64 {
+        let mut next: Observed = (**shared.observed.borrow()).clone();
+        let now = shared.clock.now();
+        let pace = self.pace(shared, parts, &next);
+        let (due, wait_ms) = self.agenda.due(&pace, &now, entropy());
+        if due.is_empty() {
+            return wait_ms;
+        }
+        for task in due {
+            match task {
+                Task::Beat => self.write_beat(shared, parts, &pace, &mut next).await,
+                Task::Members | Task::Watch => self.members(shared, parts, &mut next).await,
+                Task::Record => self.record(shared, parts, &mut next).await,
+                Task::Nodes => {}
+                Task::Groups => self.groups(shared, parts, &mut next).await,
+                Task::Own => self.own(shared, parts, &mut next).await,
+            }
+        }
+        if let Ok(state) = parts.host.lifecycle().await {
+            next.terminating = state.is_some_and(|state| LEAVING.contains(&&*state));
+        }
+        next.since = super::status::since(&next, &shared.instance(), shared.clock.now().wall_ms);
+        next.looks = next.looks.saturating_add(1);
+        next.pace = Some(pace);
+        let next = Arc::new(next);
+        self.reconcile(shared, parts, &next).await;
+        shared.observed.send_replace(next);
+        wait_ms
     }
-    let begun = shared.clock.now();
-    match parts.fleet.members().await {
-        Ok(members) => {
-            for m in &members {
-                let known = next.beats.get(&m.instance).is_some_and(|(b, _)| *b == m.beat);
-                if !known {
-                    next.beats.insert(m.instance.clone(), (m.beat, begun.clone()));
+
+    fn pace<W: World>(&self, shared: &Shared<W>, parts: &Parts<W>, seen: &Observed) -> Pace {
+        let (me, node) = (shared.instance(), shared.node_name());
+        let durable = shared.node.borrow().durable.clone();
+        pace(&Looker {
+            me: &me,
+            node: &node,
+            fleet: parts.config.fleet.as_str(),
+            members: seen.members.as_ref().map(|(m, _)| m.as_slice()).unwrap_or_default(),
+            hearts: &seen.hearts,
+            busy: durable.cycle.is_some(),
+            out: seen.own.iter().any(|own| heal::out(own) || matches!(own, Own::NotYet(..))),
+            balancer: self.balancer,
+            store: self.store,
+            every_ms: parts.config.reconcile.every_ms,
+            silent_after_ms: sight::settings(parts).silent_after_ms,
+        })
+    }
+
+    /// What one look came to. A panic in it is told once, and changes nothing that was found before.
+    async fn reconcile<W: World>(&mut self, shared: &Arc<Shared<W>>, parts: &Arc<Parts<W>>, seen: &Arc<Observed>) {
+        let now = shared.clock.now();
+        let work = async { sight::report(shared, parts, seen, self.wrote.as_ref(), &mut self.memory, &now) };
+        match caught(work).await {
+            Ok(report) => {
+                self.panicked = false;
+                shared.report.send_replace(Arc::new((report, now)));
+            }
+            Err(why) => {
+                tracing::error!(why, "reconcile came to nothing");
+                self.memory = Memory::default();
+                if !std::mem::replace(&mut self.panicked, true) {
+                    let message =
+                        format!("reconcile came to nothing ({why}); what it found before stands, and it tries again");
+                    shared.cache().to_page.push((PageKind::AgentFault, Severity::Warning, message.into()));
                 }
             }
-            next.beats.retain(|i, _| members.iter().any(|m| m.instance == *i));
-            next.members = Some((members, begun.clone()));
-        }
-        Err(f) => {
-            next.faults.insert("members", f);
         }
     }
-    match parts.fleet.read().await {
-        Ok(record) => {
-            next.slots_since.retain(|cycle, _| record.slots.values().any(|s| s.cycle == *cycle));
-            for slot in record.slots.values() {
-                next.slots_since.entry(slot.cycle.clone()).or_insert_with(|| begun.clone());
+
+    async fn write_beat<W: World>(&mut self, shared: &Shared<W>, parts: &Parts<W>, pace: &Pace, next: &mut Observed) {
+        let written = beat::write(shared, parts, &mut self.beat, pace.beat_ms).await;
+        self.store.saw(written.as_ref().map(|_| ()));
+        let now = shared.clock.now();
+        if let Some(wrote) = &mut self.wrote {
+            wrote.beat = self.beat;
+        } else if written.is_ok() {
+            self.wrote = Some(Wrote { boot: now.boot.clone(), beat: self.beat, since: now });
+        }
+        next.note("own document", written.err());
+    }
+
+    async fn members<W: World>(&mut self, shared: &Shared<W>, parts: &Parts<W>, next: &mut Observed) {
+        let begun = shared.clock.now();
+        let answer = parts.fleet.members().await;
+        self.store.saw(answer.as_ref().map(|_| ()));
+        match answer {
+            Ok(members) => {
+                next.hearts.see_all(&members, &begun, parts.config.reconcile.every_ms);
+                next.members = Some((members, begun));
+                next.note("members", None);
             }
-            next.record = Some((record, begun.clone()));
-        }
-        Err(f) => {
-            next.faults.insert("fleet record", f);
+            Err(fault) => next.note("members", Some(fault)),
         }
     }
-    if let Err(f) = look_at_groups(shared, parts, &mut next).await {
-        next.faults.insert("load balancer", f);
-    }
-    if let Ok(state) = parts.host.lifecycle().await {
-        next.terminating = state.is_some_and(|state| LEAVING.contains(&&*state));
-    }
-    next.since = super::status::since(&next, &shared.instance(), shared.clock.now().wall_ms);
-    next.looks = next.looks.saturating_add(1);
-    shared.observed.send_replace(Arc::new(next));
-}
 
-async fn look_at_groups<W: World>(shared: &Shared<W>, parts: &Parts<W>, next: &mut Observed) -> Result<(), Fault> {
-    let begun = shared.clock.now();
-    let targets = shared.own_targets(parts, u64::MAX).await?;
-    let mut polls = BTreeMap::new();
-    for t in &targets {
-        let mut poll = parts.balancer.poll(&t.target, false).await?;
-        // By name only where the list does not show it: positive evidence that it is not registered.
-        if !poll.list.iter().any(|r| r.id == t.target.id && r.port == Some(t.target.port)) {
-            poll = parts.balancer.poll(&t.target, true).await?;
+    async fn record<W: World>(&mut self, shared: &Shared<W>, parts: &Parts<W>, next: &mut Observed) {
+        let begun = shared.clock.now();
+        let answer = parts.fleet.read().await;
+        self.store.saw(answer.as_ref().map(|_| ()));
+        match answer {
+            Ok(record) => {
+                next.first.see(&record, &begun);
+                next.record = Some((record, begun));
+                next.note("fleet record", None);
+            }
+            Err(fault) => next.note("fleet record", Some(fault)),
         }
-        polls.insert(t.target.group.clone(), poll);
     }
-    let own =
-        targets.iter().map(|t| polls.get(&t.target.group).map_or(Own::Unknown, |p| p.own(&t.target.id, t.target.port)));
-    next.own = own.collect();
-    next.own_at = Some(begun.clone());
-    if let Some((members, _)) = &next.members {
-        next.fleet = Some(in_service(members, &parts.groups(), &polls, begun));
+
+    /// What looking may cost has a bound of its own; what it does not get is looked at a turn later.
+    fn may_look(&mut self, groups: usize, every_ms: u64, now: &Now) -> bool {
+        let fits = self.budget.as_ref().is_some_and(|(g, e, _)| (*g, *e) == (groups, every_ms));
+        if !fits {
+            self.budget = Some((groups, every_ms, Budget::new(groups, every_ms)));
+        }
+        let calls = u32::try_from(groups).unwrap_or(u32::MAX);
+        self.budget.as_mut().is_some_and(|(_, _, budget)| budget.looking.take(calls, now).is_ok())
     }
-    next.polls = polls;
-    Ok(())
+
+    async fn own_targets<W: World>(
+        &mut self,
+        shared: &Shared<W>,
+        parts: &Parts<W>,
+        next: &mut Observed,
+    ) -> Option<Vec<OwnTarget>> {
+        if !self.may_look(parts.config.target_groups.len(), parts.config.reconcile.every_ms, &shared.clock.now()) {
+            return None;
+        }
+        match shared.own_targets(parts, u64::MAX).await {
+            Ok(targets) => Some(targets),
+            Err(fault) => {
+                self.balancer.saw(Err(&fault));
+                next.note("load balancer", Some(fault));
+                None
+            }
+        }
+    }
+
+    /// Whole lists; by name only where a list does not show the own target: positive evidence that it is not registered.
+    async fn groups<W: World>(&mut self, shared: &Shared<W>, parts: &Parts<W>, next: &mut Observed) {
+        let begun = shared.clock.now();
+        let Some(targets) = self.own_targets(shared, parts, next).await else { return };
+        let mut polls = BTreeMap::new();
+        for t in &targets {
+            let target = &t.target;
+            let answer = parts.balancer.poll(target, false).await;
+            self.balancer.saw(answer.as_ref().map(|_| ()));
+            match answer {
+                Ok(mut poll) => {
+                    if !poll.list.iter().any(|r| r.id == target.id && r.port == Some(target.port)) {
+                        poll.named = self.named(shared, parts, t, next).await;
+                    }
+                    next.lists.insert(target.group.clone(), (poll.list.clone(), begun.clone()));
+                    next.list_faults.remove(&target.group);
+                    polls.insert(target.group.clone(), poll);
+                }
+                Err(fault) => {
+                    next.list_faults.insert(target.group.clone(), fault);
+                }
+            }
+        }
+        let own = |t: &OwnTarget| match polls.get(&t.target.group) {
+            // Where it was to be asked by name and no answer came, nothing is known of it.
+            Some(p) if p.named.is_none() && next.named_faults.contains_key(&t.target.group) => Own::Unknown,
+            Some(p) => p.own(&t.target.id, t.target.port),
+            None => Own::Unknown,
+        };
+        next.own = targets.iter().map(own).collect();
+        next.own_at = Some(begun.clone());
+        let complete = polls.len() == targets.len();
+        next.fleet = next
+            .members
+            .as_ref()
+            .filter(|_| complete)
+            .map(|(members, _)| in_service(members, &parts.groups(), &polls, begun));
+        next.polls = polls;
+        let fault = targets.iter().find_map(|t| {
+            let group = &t.target.group;
+            next.list_faults.get(group).or_else(|| next.named_faults.get(group)).cloned()
+        });
+        next.note("load balancer", fault);
+    }
+
+    /// Of an agent that does not read whole groups.
+    async fn own<W: World>(&mut self, shared: &Shared<W>, parts: &Parts<W>, next: &mut Observed) {
+        let begun = shared.clock.now();
+        let Some(targets) = self.own_targets(shared, parts, next).await else { return };
+        let (mut own, mut polls) = (Vec::new(), BTreeMap::new());
+        for t in &targets {
+            let named = self.named(shared, parts, t, next).await;
+            own.push(named.as_ref().map_or(Own::Unknown, |n| n.own(&t.target.id, t.target.port)));
+            polls.insert(t.target.group.clone(), Poll { list: Vec::new(), named });
+        }
+        (next.own, next.own_at, next.fleet, next.polls) = (own, Some(begun), None, polls);
+        let fault = targets.iter().find_map(|t| next.named_faults.get(&t.target.group).cloned());
+        next.note("load balancer", fault);
+    }
+
+    async fn named<W: World>(
+        &mut self,
+        shared: &Shared<W>,
+        parts: &Parts<W>,
+        t: &OwnTarget,
+        next: &mut Observed,
+    ) -> Option<crate::core::target::Named> {
+        let begun = shared.clock.now();
+        let answer = parts.balancer.named(&t.target).await;
+        self.balancer.saw(answer.as_ref().map(|_| ()));
+        let group = &t.target.group;
+        match answer {
+            Ok(named) => {
+                next.named.insert(group.clone(), (named.clone(), begun));
+                next.named_faults.remove(group);
+                Some(named)
+            }
+            Err(fault) => {
+                next.named_faults.insert(group.clone(), fault);
+                None
+            }
+        }
+    }
 }
 
-/// This member's own document. What it is doing is for people on other nodes.
-pub async fn write_beat<W: World>(shared: &Shared<W>, parts: &Parts<W>, beat: &mut u64) -> Result<(), Fault> {
-    let now = shared.clock.now();
-    let node = shared.node.borrow().clone();
-    if node.durable.retired || shared.observed.borrow().terminating {
-        return parts.fleet.delete_member(&shared.instance()).await; // no member any more
+impl Observed {
+    /// How the last try of a source ended.
+    fn note(&mut self, source: &'static str, fault: Option<Fault>) {
+        match fault {
+            Some(fault) => self.faults.insert(source, fault),
+            None => self.faults.remove(source),
+        };
     }
-    let seen = shared.observed.borrow().clone();
-    if *beat == 0 {
-        *beat = read_last(shared, parts).await?;
-    }
-    *beat = beat.saturating_add(1);
-    let targets = shared.own_targets(parts, u64::MAX).await?;
-    let port = targets.first().map_or(9_200, |t| t.target.port);
-    let doing = node
-        .durable
-        .cycle
-        .as_ref()
-        .map_or_else(|| "idle".to_owned(), |c| super::status::waiting_for(c, &node.seen, &now));
-    // One lock at a time: a guard inside the literal below would live to its end.
-    let (node_id, last_record) = {
-        let cache = shared.cache();
-        (cache.node_id.clone(), cache.last_record.clone())
-    };
-    let member = Member {
-        schema: MEMBER_SCHEMA,
-        instance: shared.instance(),
-        node: shared.node_name(),
-        targets: targets.into_iter().map(|t| t.target).collect(),
-        agent: env!("CARGO_PKG_VERSION").into(),
-        reads_schema: crate::core::record::SCHEMA,
-        boot: now.boot.clone(),
-        beat: *beat,
-        doing: doing.into(),
-        at_ms: now.wall_ms,
-        node_id,
-        address: shared.identity.local_ipv4.map(|ip| std::net::SocketAddr::from((ip, port)).to_string().into()),
-        sees: seen.own.iter().map(|own| own.sentence().into()).collect(),
-        record: match &seen.record {
-            Some((r, _)) => serde_json::to_value(r.without_history()).ok(),
-            None => last_record,
-        },
-        says: says(shared, parts, &now),
-        told: shared.book().told(),
-        extra: BTreeMap::default(),
-    };
-    parts.fleet.put_member(&member).await
-}
 
-/// What it says of itself to the others' reconcile. What it said before a restart goes on.
-fn says<W: World>(shared: &Shared<W>, parts: &Parts<W>, now: &Now) -> Says {
-    let own_at = shared.observed.borrow().own_at.clone();
-    let last = shared.node.borrow().durable.last.clone();
-    let patched = last.filter(|e| e.exit == Exit::Done && e.verdict.is_some()).map(|e| e.at.wall_ms);
-    let mut cache = shared.cache();
-    let rules = parts.rules();
-    let says = Says {
-        beat_every_ms: parts.config.reconcile.every_ms,
-        own_age_ms: own_at.and_then(|at| now.since(&at)),
-        minimum_healthy: Some(rules.minimum_healthy),
-        minimum_during_patch: Some(rules.minimum_during_patch),
-        max_unavailable: Some(rules.max_unavailable),
-        finds: Vec::new(),
-        joined_ms: cache.said.joined_ms.or(Some(now.wall_ms)),
-        patched_ms: cache.said.patched_ms.max(patched),
-        refused_since_ms: cache.refused_since_ms,
-    };
-    cache.said = says.clone();
-    says
+    /// What the load balancer is read for at present.
+    pub fn role(&self) -> Role {
+        self.pace.as_ref().map_or(Role::Whole, |p| p.role)
+    }
 }

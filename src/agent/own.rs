@@ -6,8 +6,7 @@ use super::turn::Agent;
 use crate::clock::Clock;
 use crate::core::cycle::{Doubt, RecordSeen};
 use crate::core::event::Event;
-use crate::core::heal::{HEALS_PER_DAY, Heal, heal, out, used_up, wait_ms};
-use crate::core::page::{PageKind, Severity};
+use crate::core::heal::{Heal, heal, out, used_up, wait_ms};
 use crate::core::plan::Kind;
 use crate::core::record::{Op, Record};
 use crate::core::target::Own;
@@ -16,6 +15,10 @@ use crate::fleet::Outcome;
 use crate::ports::{Host, LoadBalancer, NodeCheck};
 use serde_json::json;
 use std::sync::Arc;
+
+/// Said when self-heal has done what it may.
+const NO_MORE: &str = "this node was deregistered by another hand three times in 24 hours and has registered itself each \
+                       time; it stays OUT now until somebody has found out who does that (then: backstop rejoin)";
 
 impl<W: World> Agent<W> {
     /// Reconcile's look at the own node, after each look of the observer.
@@ -50,7 +53,8 @@ impl<W: World> Agent<W> {
         match heal(self.journal.now(), own, record, self.off.is_on(&now), &me, &parts.rules()) {
             None => {
                 self.out = None;
-                self.shared.cache().heals_at = None;
+                let mut cache = self.shared.cache();
+                (cache.heals_at, cache.heals_no_more) = (None, None);
             }
             Some(Heal::Register) => {
                 let below_floor = seen.fleet.as_ref().is_some_and(|v| {
@@ -65,9 +69,15 @@ impl<W: World> Agent<W> {
                     return;
                 }
                 if used_up(self.journal.now(), &now) {
-                    return self.heals_no_more().await;
+                    // Somebody takes it out again and again: it stays out until a person has found out who.
+                    self.shared.cache().heals_no_more = Some(NO_MORE.into());
+                    return;
                 }
-                self.heal_registration(&parts, own).await;
+                // One read is acted on once: the next one shows what came of it.
+                if seen.own_at.is_some() && self.healed_on != seen.own_at {
+                    self.healed_on.clone_from(&seen.own_at);
+                    self.heal_registration(&parts, own).await;
+                }
             }
             Some(Heal::FreeSlot(cycle)) => {
                 let op = Op::Free { instance: me, cycle, latch: None, finished: None };
@@ -153,19 +163,7 @@ impl<W: World> Agent<W> {
             self.shared.audit.record(&line);
         }
         if accepted {
-            self.panicked.remove("self-heal");
             self.event(&Event::Healed).await;
-        }
-    }
-
-    /// Somebody takes it out again and again: it stays out until a person has found out who.
-    async fn heals_no_more(&mut self) {
-        if self.panicked.insert("self-heal") {
-            let message = format!(
-                "this node was deregistered by another hand {HEALS_PER_DAY} times in 24 hours and has registered itself each \
-                 time; it stays OUT now until somebody has found out who does that (then: backstop rejoin)"
-            );
-            self.raise(PageKind::OutOfService, Severity::Critical, message.into()).await;
         }
     }
 

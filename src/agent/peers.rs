@@ -6,13 +6,10 @@ use super::turn::Agent;
 use crate::clock::Clock;
 use crate::core::cycle::gone_latch;
 use crate::core::record::{Extra, Op, Record, Slot};
-use crate::core::time::Now;
 use crate::fleet::Outcome;
 
 /// Why a slot of somebody else has become a latch; `None` = it has not.
-fn lost(slot: &Slot, first_seen: Option<&Now>, is_member: bool, now: &Now) -> Option<String> {
-    // Nothing is told by comparing two hosts' clocks: its budget runs from this agent's first sight of it.
-    let seen_ms = first_seen.and_then(|at| now.since(at))?;
+fn lost(slot: &Slot, seen_ms: u64, is_member: bool) -> Option<String> {
     if !is_member {
         return Some(format!("{} held the slot for cycle {} and is no member any more", slot.node, slot.cycle));
     }
@@ -31,11 +28,12 @@ impl<W: World> Agent<W> {
         };
         for (instance, slot) in record.slots.iter().filter(|(i, s)| **i != me && !record.latches.contains_key(&s.cycle))
         {
-            let first_seen = seen.slots_since.get(&slot.cycle);
-            // The members were read after the slot was first seen, by another look.
-            let known = first_seen.is_some_and(|at| read.since(at).is_some_and(|ms| ms > 0));
-            let is_member = !known || members.iter().any(|m| m.instance == *instance);
-            let Some(why) = lost(slot, first_seen, is_member, &now) else { continue };
+            // Nothing is told by comparing two hosts' clocks: its budget runs from this agent's first sight of it, and the
+            // members that count were read after that.
+            let seen_ms = seen.first.slot_ms(&slot.cycle, &now);
+            let read_ms = now.since(read).unwrap_or(u64::MAX);
+            let is_member = read_ms >= seen_ms || members.iter().any(|m| m.instance == *instance);
+            let Some(why) = lost(slot, seen_ms, is_member) else { continue };
             let latch = gone_latch(instance, slot, &why, &now);
             match parts.fleet.change(&Op::AddLatch { cycle: slot.cycle.clone(), latch }, &parts.rules(), nonce).await {
                 Outcome::Acked(record) => {
@@ -82,11 +80,9 @@ impl<W: World> Agent<W> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::core::time::BootId;
 
     #[test]
     fn a_slot_is_lost_when_its_time_is_over_by_the_own_clock_or_its_holder_is_gone() {
-        let at = |ms| Now { wall_ms: 7, boot: BootId("a".into()), since_boot_ms: ms };
         let slot = Slot {
             cycle: "c-1".into(),
             node: "es-client-2".into(),
@@ -95,9 +91,8 @@ mod tests {
             since_ms: 0, // by its holder's clock, ages ago: means nothing
             extra: Extra::default(),
         };
-        let lost = |seen: Option<u64>, member, now| lost(&slot, seen.map(at).as_ref(), member, &at(now)).is_some();
-        assert!(!lost(Some(1_000), true, 60_999) && lost(Some(1_000), true, 61_000));
-        assert!(lost(Some(1_000), false, 1_001), "nobody brings it home");
-        assert!(!lost(None, false, u64::MAX), "not seen yet");
+        let lost = |seen_ms, member| lost(&slot, seen_ms, member).is_some();
+        assert!(!lost(59_999, true) && lost(60_000, true));
+        assert!(lost(1, false), "nobody brings it home");
     }
 }

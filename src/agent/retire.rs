@@ -125,7 +125,7 @@ impl<W: World> Handle<W> {
         let calls = ACK_MAX_AGE_MS.saturating_add(parts.config.elbv2.operation_timeout_ms);
         let need = calls.saturating_add(MARGIN_MS).saturating_mul(scale);
         let now = self.shared.clock.now();
-        let silent = seen.beats.get(instance).and_then(|(_, at)| now.since(at)).unwrap_or(0);
+        let silent = seen.hearts.get(instance).and_then(|heart| now.since(&heart.changed)).unwrap_or(0);
         if silent > need {
             return Ok(());
         }

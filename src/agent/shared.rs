@@ -3,16 +3,20 @@
 use crate::clock::Clock;
 use crate::config::{Config, Mode, TargetGroup};
 use crate::core::alert::Book;
+use crate::core::client_node::ClientNode;
 use crate::core::cycle::{Durable, Seen};
 use crate::core::error::{Class, Fault, Jitter};
 use crate::core::finding::Report;
-use crate::core::ids::{CycleId, InstanceId, NodeName};
+use crate::core::heart::Hearts;
+use crate::core::ids::{InstanceId, NodeName};
+use crate::core::look::Pace;
 use crate::core::member::{FleetView, Member, Says};
 use crate::core::page::{PageKind, Severity};
+use crate::core::reconcile::FirstSeen;
 use crate::core::record::Record;
 use crate::core::rules::Rules;
 use crate::core::settings::{GroupFacts, OwnTarget, TargetType};
-use crate::core::target::{GroupArn, Own, Poll, Target};
+use crate::core::target::{GroupArn, Named, Own, Poll, Row, Target};
 use crate::core::time::Now;
 use crate::fleet::Fleet;
 use crate::host::identity::InstanceIdentity;
@@ -113,12 +117,24 @@ pub struct Observed {
     /// The members.
     pub members: Option<(Vec<Member>, Now)>,
     /// When each member's beat was last seen to change, by this agent's clock.
-    pub beats: BTreeMap<InstanceId, (u64, Now)>,
+    pub hearts: Hearts,
+    /// Whole lists, each with when its read began.
+    pub lists: BTreeMap<GroupArn, (Vec<Row>, Now)>,
+    /// Why the last try of a list failed.
+    pub list_faults: BTreeMap<GroupArn, Fault>,
+    /// The own target by name.
+    pub named: BTreeMap<GroupArn, (Named, Now)>,
+    /// Why the last question by name failed.
+    pub named_faults: BTreeMap<GroupArn, Fault>,
+    /// The coordinating-only nodes that the cluster lists.
+    pub nodes: Option<(Vec<ClientNode>, Now)>,
+    /// When this agent first saw what the record says: budgets are counted from there.
+    pub first: FirstSeen,
+    /// How often this agent looks at what, at present.
+    pub pace: Option<Pace>,
     /// `in`, `OUT` or `unknown` of each member, and the wall time since when this agent has seen that, in ms; absent = since
     /// its first look.
     pub since: BTreeMap<InstanceId, (String, Option<u64>)>,
-    /// When this agent first saw each slot of the record, by cycle: its budget is counted from there.
-    pub slots_since: BTreeMap<CycleId, Now>,
     /// This instance is being terminated, by the word of its metadata.
     pub terminating: bool,
     /// Faults of the last try, by source.
@@ -146,6 +162,8 @@ pub struct Cache {
     pub to_page: Vec<(PageKind, Severity, Arc<str>)>,
     /// The own target is out, no cycle explains it, and this node registers itself then.
     pub heals_at: Option<Now>,
+    /// It does not any more, for today, and why.
+    pub heals_no_more: Option<Arc<str>>,
     /// The last page that a sink accepted: its number, and when.
     pub page_accepted: Option<(u64, Now)>,
     /// Its kind, and the sink that did.

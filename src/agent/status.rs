@@ -157,7 +157,7 @@ fn node_lines<W: World>(shared: &Shared<W>, seen: &Observed, now: &Now) -> Vec<N
             registers_as: m.targets.clone(),
             doing: m.doing.to_string(),
             agent: m.agent.to_string(),
-            beat_age_ms: seen.beats.get(&m.instance).and_then(|(_, at)| now.since(at)),
+            beat_age_ms: seen.hearts.get(&m.instance).and_then(|heart| now.since(&heart.changed)),
         }
     };
     members.iter().map(line).collect()
@@ -198,9 +198,9 @@ pub fn status<W: World>(shared: &Shared<W>) -> Status {
         cycle,
         last: node.durable.last.clone(),
         record: seen.record.as_ref().map(|(r, _)| r.clone()),
-        findings: Vec::new(),
+        findings: shared.report.borrow().0.findings.clone(),
         alerts: Vec::new(),
-        heals_in_ms: None,
+        heals_in_ms: shared.cache().heals_at.as_ref().map(|at| at.since(&now).unwrap_or(0)),
         pages_waiting: node.durable.pages.clone(),
         last_page_accepted,
         last_page,

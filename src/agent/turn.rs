@@ -84,6 +84,8 @@ pub struct Agent<W: World> {
     log: Log,
     /// The own target has been out since, with no cycle to explain it, and is registered after so many ms.
     pub(super) out: Option<(Now, u64)>,
+    /// The read that self-heal acted on last.
+    pub(super) healed_on: Option<Now>,
     /// `hold --all`, as this agent first saw it.
     pub(super) off: Off,
     /// The latch for the lost state is acknowledged.
@@ -118,6 +120,7 @@ impl<W: World> Agent<W> {
             queue,
             log: Log::default(),
             out: None,
+            healed_on: None,
             off: Off::default(),
             lost_latched: false,
             lost_paged: false,

@@ -1,0 +1,108 @@
+//! What this agent knows, as reconcile takes it (`core/reconcile.rs`), and what of the config it rests on.
+
+use super::shared::{Observed, Parts, Shared, World};
+use crate::core::finding::{Finding, Kind, Report};
+use crate::core::reconcile::{GroupSight, Memory, Seen, Settings, Sight, Wrote, reconcile};
+use crate::core::target::{GroupArn, Named, Row};
+use crate::core::time::Now;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// An observation may be as old as so many of its own turns.
+const STALE_TURNS: u64 = 4;
+
+/// The numbers that findings rest on.
+pub(super) fn settings<W: World>(parts: &Parts<W>) -> Settings {
+    let (c, usual) = (&parts.config, Settings::default());
+    let every_ms = c.reconcile.every_ms;
+    Settings {
+        minimum_healthy: c.minimum_healthy,
+        minimum_during_patch: c.minimum_during_patch,
+        max_unavailable: c.max_unavailable,
+        every_ms,
+        stale_after_ms: usual.stale_after_ms.max(every_ms.saturating_mul(STALE_TURNS)),
+        margin_application_ms: c.drain.margin_application_ms,
+        margin_network_ms: c.drain.margin_network_ms,
+        ..usual
+    }
+}
+
+/// A source with its fault, as often as it is read.
+fn seen<'a, T: ?Sized>(
+    answer: Option<(&'a T, &'a Now)>,
+    fault: Option<&'a crate::core::error::Fault>,
+    every_ms: Option<u64>,
+) -> Seen<'a, T> {
+    Seen { answer, fault, every_ms }
+}
+
+/// What one look comes to.
+pub(super) fn report<W: World>(
+    shared: &Shared<W>,
+    parts: &Parts<W>,
+    o: &Observed,
+    wrote: Option<&Wrote>,
+    memory: &mut Memory,
+    now: &Now,
+) -> Report {
+    let (me, node) = (shared.instance(), shared.node_name());
+    let fleet: Arc<str> = parts.config.fleet.as_str().into();
+    let (own_cycle, own_failure) = {
+        let view = shared.node.borrow();
+        let cycle = view.durable.cycle.as_ref();
+        (cycle.is_some(), cycle.is_some_and(|c| c.failure.is_some()))
+    };
+    let arns = parts.groups();
+    let (groups_ms, own_ms) = o.pace.as_ref().map_or((None, None), |p| (p.groups_ms, p.own_ms));
+    let facts: BTreeMap<GroupArn, crate::core::settings::GroupFacts> =
+        shared.cache().groups.iter().map(|(arn, (facts, _))| (arn.clone(), *facts)).collect();
+    let groups: Vec<GroupSight<'_>> = arns
+        .iter()
+        .map(|group| {
+            let list = o.lists.get(group).map(|(rows, at): &(Vec<Row>, Now)| (rows.as_slice(), at));
+            let named = o.named.get(group).map(|(named, at): &(Named, Now)| (named, at));
+            // Facts that cannot be read keep anything from being asked: the fault is the whole source's.
+            let asked = o.faults.get("load balancer").filter(|_| !facts.contains_key(group));
+            GroupSight {
+                group,
+                facts: facts.get(group).copied(),
+                list: seen(list, o.list_faults.get(group).or(asked), groups_ms),
+                named: seen(named, o.named_faults.get(group).or(asked), own_ms),
+            }
+        })
+        .collect();
+    let pace = o.pace.as_ref();
+    let sight = Sight {
+        fleet: &fleet,
+        me: &me,
+        node: &node,
+        groups: &groups,
+        members: seen(
+            o.members.as_ref().map(|(m, at)| (m.as_slice(), at)),
+            o.faults.get("members"),
+            pace.map(|p| p.members_ms),
+        ),
+        hearts: &o.hearts,
+        nodes: seen(
+            o.nodes.as_ref().map(|(n, at)| (n.as_slice(), at)),
+            o.faults.get("cluster nodes"),
+            pace.and_then(|p| p.nodes_ms).filter(|_| o.nodes.is_some() || o.faults.contains_key("cluster nodes")),
+        ),
+        record: seen(o.record.as_ref().map(|(r, at)| (r, at)), o.faults.get("fleet record"), pace.map(|p| p.record_ms)),
+        first: &o.first,
+        own_cycle,
+        own_failure,
+        wrote,
+    };
+    let mut report = reconcile(&sight, &settings(parts), memory, now);
+    used_up(shared, &mut report);
+    report
+}
+
+/// Self-heal tells of itself: nobody else counts how often it has acted.
+fn used_up<W: World>(shared: &Shared<W>, report: &mut Report) {
+    report.unjudged.remove(&Kind::HealedTooOften);
+    let Some(sentence) = shared.cache().heals_no_more.clone() else { return };
+    let (kind, node) = (Kind::HealedTooOften, shared.node_name());
+    report.findings.push(Finding { kind, subject: node.0, severity: crate::core::page::Severity::Critical, sentence });
+}
