@@ -1,5 +1,6 @@
 //! The pure core: no I/O, no clock, no async, no randomness. Time, jitter and nonces come in with the event.
 
+pub mod client_node;
 pub mod cycle;
 pub mod decide;
 pub mod effect;
