@@ -3,6 +3,7 @@
 //! Every method has a total timeout of its own: a call that never returns would stop the way back. Errors come as
 //! [`Fault`]s, already classified; "transport" is the default of every adapter.
 
+use crate::core::client_node::ClientNode;
 use crate::core::error::Fault;
 use crate::core::job::{JobSpec, JobStatus};
 use crate::core::settings::{CheckPass, CheckSettings, GroupFacts, TargetType};
@@ -49,6 +50,13 @@ pub trait NodeCheck: Send + Sync + 'static {
     fn check(&self, settings: &CheckSettings) -> impl Future<Output = Result<CheckPass, Fault>> + Send;
 }
 
+/// The client nodes of the cluster, as the cluster itself lists them.
+pub trait ClusterNodes: Send + Sync + 'static {
+    /// All coordinating-only nodes, asked of the own node. Complete or a fault: a smaller list would look like a smaller
+    /// fleet.
+    fn client_nodes(&self, settings: &CheckSettings) -> impl Future<Output = Result<Vec<ClientNode>, Fault>> + Send;
+}
+
 /// The patch job. Survives the agent: a job that was started goes on when the agent is killed.
 pub trait Jobs: Send + Sync + 'static {
     /// What is known of this cycle's job. A read; never starts anything.
@@ -80,6 +88,17 @@ pub enum CasFault {
     Fault(Fault),
 }
 
+/// What lies where the record should be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lying {
+    /// Its bytes.
+    pub bytes: Vec<u8>,
+    /// Its version.
+    pub version: Version,
+    /// Why `read` refuses it, if it does.
+    pub why: Option<Fault>,
+}
+
 /// The fleet record and the member documents, as bytes. Changed only by compare-and-set.
 pub trait FleetStore: Send + Sync + 'static {
     /// The record and its version; `None` = a complete answer that says that there is none.
@@ -90,6 +109,10 @@ pub trait FleetStore: Send + Sync + 'static {
         expected: &Version,
         bytes: Vec<u8>,
     ) -> impl Future<Output = Result<Version, CasFault>> + Send;
+    /// What lies where the record should be, even where `read` refuses it: for whoever puts another one in its place.
+    fn lies_there(&self) -> impl Future<Output = Result<Option<Lying>, Fault>> + Send {
+        async { Ok(self.read().await?.map(|(bytes, version)| Lying { bytes, version, why: None })) }
+    }
     /// Creates the record; a conflict where there is one.
     fn create(&self, bytes: Vec<u8>) -> impl Future<Output = Result<Version, CasFault>> + Send;
     /// All member documents.

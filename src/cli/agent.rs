@@ -25,8 +25,9 @@ use crate::core::page::{PageKind, Severity};
 use crate::core::time::BootId;
 use crate::elasticsearch::NodeChecker;
 use crate::elbv2::{Elb, ElbSettings, ElbTimeouts};
-use crate::fleet::Fleet;
+use crate::fleet::elasticsearch::{EsFleet, EsFleetSettings};
 use crate::fleet::file::FileFleet;
+use crate::fleet::{self, Fleet};
 use crate::host::identity::{InstanceIdentity, Metadata};
 use crate::host::system::SystemHost;
 use crate::jobs::process::{JobSettings, ProcessJobs};
@@ -61,7 +62,7 @@ struct SystemWorld;
 impl World for SystemWorld {
     type Balancer = Elb;
     type Check = NodeChecker;
-    type Store = FileFleet;
+    type Store = fleet::Store;
     type Jobs = ProcessJobs;
     type Host = SystemHost;
     type Clock = SystemClock;
@@ -338,26 +339,41 @@ fn sinks(chosen: &Chosen) -> (Vec<Box<dyn PageSink>>, Option<String>) {
     }
 }
 
-/// The store of the fleet record. `Err`: why this version has none for this config.
-fn store(chosen: &Chosen) -> Result<FileFleet, String> {
-    match (&chosen.lost, &chosen.config.record.store) {
-        (Some(why), _) => Ok(FileFleet::none(format!("where the fleet record is is not known: {why}"))),
-        (None, Store::File { dir }) => Ok(FileFleet::at(dir)),
-        (None, Store::Elasticsearch) => {
-            Err("record.store = \"elasticsearch\" is not built yet in this version".to_owned())
+/// The store of the fleet record.
+fn store(chosen: &Chosen) -> fleet::Store {
+    let c = &chosen.config;
+    match (&chosen.lost, &c.record.store) {
+        (Some(why), _) => {
+            fleet::Store::File(FileFleet::none(format!("where the fleet record is is not known: {why}")))
         }
+        (None, Store::File { dir }) => fleet::Store::File(FileFleet::at(dir)),
+        (None, Store::Elasticsearch { index }) => fleet::Store::Elasticsearch(EsFleet::new(record_settings(c, index))),
+    }
+}
+
+/// The servers in the order of the config, and the own node last.
+fn record_settings(c: &Config, index: &Arc<str>) -> EsFleetSettings {
+    let es = &c.elasticsearch;
+    let text = |path: &PathBuf| Arc::<str>::from(path.to_string_lossy());
+    let mut endpoints = es.record_endpoints.clone();
+    endpoints.retain(|url| *url != es.url);
+    endpoints.push(es.url.clone());
+    EsFleetSettings {
+        endpoints,
+        index: index.clone(),
+        fleet: c.fleet.as_str().into(),
+        timeout_ms: es.timeout_ms,
+        ca_file: es.ca_file.as_ref().map(text),
+        api_key_file: es.api_key_file.as_ref().map(text),
+        basic_auth_file: es.basic_auth_file.as_ref().map(text),
     }
 }
 
 /// The adapters, and what could not be had of them.
 async fn parts(chosen: Chosen, identity: &InstanceIdentity) -> (Parts<SystemWorld>, Vec<String>) {
-    let mut wrong = Vec::new();
-    let store = store(&chosen).unwrap_or_else(|why| {
-        wrong.push(why.clone());
-        FileFleet::none(why)
-    });
+    let store = store(&chosen);
     let (sinks, no_pager) = sinks(&chosen);
-    wrong.extend(no_pager);
+    let wrong: Vec<String> = no_pager.into_iter().collect();
     let c = &chosen.config;
     let settings = ElbSettings {
         region: c.region.as_str().into(),

@@ -290,8 +290,10 @@ const WHO: &[Key] = &[
         Kind::Urls,
         "[\"https://es-data-1:9200\", \"https://es-data-2:9200\"]",
         "none, which suffices with store = \"file\"",
-        "Nodes that hold the fleet record: at least two that are not this host.",
-    ),
+        "Nodes that are asked for the fleet record, in this order: at least two that are not this host, and none that is \
+         reached through the load balancer alone. This host's own node is asked last.",
+    )
+    .sampled("[\"https://es-data-1:9200\", \"https://es-data-2:9200\"]"),
     unset(
         "elasticsearch.ca_file",
         Kind::Text(Form::Path),
@@ -331,9 +333,14 @@ const WHO: &[Key] = &[
         "record.store",
         &["elasticsearch", "file"],
         "elasticsearch",
-        "\"elasticsearch\" (not built yet in this version) or \"file\" (one host only).",
-    )
-    .sampled("file"),
+        "\"elasticsearch\", in the cluster itself, or \"file\" (one host only).",
+    ),
+    text(
+        "record.index",
+        Form::Index,
+        "backstop-fleet",
+        "Index of the record with store = \"elasticsearch\"; `backstop init --fleet` makes it, and nothing else does.",
+    ),
     key(
         "record.path",
         Kind::Text(Form::Path),
@@ -345,8 +352,7 @@ const WHO: &[Key] = &[
         Kind::Bool,
         Fallback::Value("false"),
         "Says that all nodes of the fleet run on this host (tests, rehearsals); store = \"file\" needs it.",
-    )
-    .sampled("true"),
+    ),
 ];
 
 const NODE: &[Key] = &[

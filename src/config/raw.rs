@@ -85,6 +85,7 @@ pub(super) struct Elasticsearch {
 #[serde(deny_unknown_fields)]
 pub(super) struct Record {
     pub(super) store: String,
+    pub(super) index: String,
     pub(super) path: Option<String>,
     pub(super) single_host: bool,
 }

@@ -5,7 +5,8 @@ use super::duration::Written;
 use super::raw::{Paths, Raw};
 use super::text::{instance_as_on_aws, loopback_text};
 use super::validate::Findings;
-use std::collections::BTreeMap;
+use reqwest::Url;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 /// A Unix socket's path fits into 108 bytes, the last of which is zero.
@@ -19,7 +20,6 @@ pub(super) fn all(findings: &mut Findings<'_>, raw: &Raw, arns: &[Option<Arn>]) 
     identity(findings, raw, arns);
     pager(findings, raw);
     elasticsearch(findings, raw);
-    elasticsearch_store_is_not_built_yet(findings, raw);
     record(findings, raw);
     elbv2(findings, raw);
     cycle(findings, raw);
@@ -202,30 +202,42 @@ fn elasticsearch(findings: &mut Findings<'_>, raw: &Raw) {
     }
 }
 
-/// The store in the cluster comes with the next version: then this function goes, and nothing else.
-fn elasticsearch_store_is_not_built_yet(findings: &mut Findings<'_>, raw: &Raw) {
-    if raw.record.store != "file" {
+fn record(findings: &mut Findings<'_>, raw: &Raw) {
+    if raw.record.store == "file" {
+        if !raw.record.single_host {
+            findings.problem(
+                &["record.single_host", "record.store"],
+                "false with store = \"file\"",
+                "true: a file can be the record only of a fleet that runs on this host as a whole",
+                "set single_host = true for a test or a rehearsal, and never on a real fleet",
+            );
+        }
+        if findings.given("record.index") {
+            findings.warning(&["record.index"], "index has no effect with store = \"file\"", "take it out");
+        }
+        return;
+    }
+    if raw.record.path.is_some() {
+        findings.warning(&["record.path"], "path has no effect without store = \"file\"", "take it out");
+    }
+    let others = other_hosts(raw);
+    if others < 2 && !raw.record.single_host {
         findings.problem(
-            &["record.store", "record"],
-            &format!("\"{}\"{}", raw.record.store, if findings.given("record.store") { "" } else { " (the default)" }),
-            "\"file\": the store in Elasticsearch is not built yet in this version",
-            "use store = \"file\" with single_host = true",
+            &["elasticsearch.record_endpoints", "elasticsearch"],
+            &format!("{} that {} not this host", others, if others == 1 { "is" } else { "are" }),
+            "at least two nodes on other hosts: the fleet record must be reached while this host's node is patched",
+            "list nodes that stay, such as record_endpoints = [\"https://es-data-1:9200\", \"https://es-data-2:9200\"], \
+             below [elasticsearch]",
         );
     }
 }
 
-fn record(findings: &mut Findings<'_>, raw: &Raw) {
-    if raw.record.store == "file" && !raw.record.single_host {
-        findings.problem(
-            &["record.single_host", "record.store"],
-            "false with store = \"file\"",
-            "true: a file can be the record only of a fleet that runs on this host as a whole",
-            "set single_host = true for a test or a rehearsal, and never on a real fleet",
-        );
-    }
-    if raw.record.store != "file" && raw.record.path.is_some() {
-        findings.warning(&["record.path"], "path has no effect without store = \"file\"", "take it out");
-    }
+/// Hosts among the record's endpoints that are not this one.
+fn other_hosts(raw: &Raw) -> usize {
+    let host = |url: &str| Url::parse(url).ok().and_then(|url| url.host_str().map(str::to_owned));
+    let mine = [host(&raw.elasticsearch.url), Some(raw.node.name.clone())];
+    let endpoints = raw.elasticsearch.record_endpoints.iter().filter(|url| !loopback_text(url));
+    endpoints.filter_map(|url| host(url)).filter(|h| !mine.iter().flatten().any(|m| m == h)).collect::<BTreeSet<_>>().len()
 }
 
 fn elbv2(findings: &mut Findings<'_>, raw: &Raw) {

@@ -208,7 +208,7 @@ pub struct Node {
 pub struct Elasticsearch {
     /// The own node; without a slash at the end.
     pub url: Arc<str>,
-    /// Nodes that hold the fleet record; without a slash at the end, none twice.
+    /// Nodes that are asked for the fleet record before the own one; without a slash at the end, none twice.
     pub record_endpoints: Vec<Arc<str>>,
     /// Roots to trust.
     pub ca_file: Option<PathBuf>,
@@ -237,7 +237,10 @@ pub struct Record {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Store {
     /// In the cluster itself.
-    Elasticsearch,
+    Elasticsearch {
+        /// The index.
+        index: Arc<str>,
+    },
     /// In a directory of this host.
     File {
         /// The directory.

@@ -103,7 +103,7 @@ fn derived(key: &Key, config: &Config) -> Option<String> {
         "paths.socket" => config.paths.socket.display().to_string(),
         "record.path" => match &config.record.store {
             Store::File { dir } => dir.display().to_string(),
-            Store::Elasticsearch => return None,
+            Store::Elasticsearch { .. } => return None,
         },
         _ => return None,
     };

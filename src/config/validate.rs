@@ -216,7 +216,7 @@ fn record(raw: &super::raw::Record, state_dir: &str) -> Record {
         let dir = raw.path.as_ref().map_or_else(|| PathBuf::from(state_dir).join("record"), PathBuf::from);
         Store::File { dir }
     } else {
-        Store::Elasticsearch
+        Store::Elasticsearch { index: raw.index.as_str().into() }
     };
     Record { store, single_host: raw.single_host }
 }

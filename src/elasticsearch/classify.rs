@@ -60,7 +60,7 @@ pub fn answered(what: &str, answer: &Answer) -> Fault {
 }
 
 /// `error.type`, a bare `type`, or `error` as a string: all three are in use.
-fn error_type(object: &Value) -> Option<String> {
+pub(crate) fn error_type(object: &Value) -> Option<String> {
     let error = object.get("error");
     let text = error
         .and_then(|e| e.get("type"))
@@ -90,7 +90,7 @@ pub enum Reached {
 }
 
 /// The fault of a call without a complete answer: always `transport`. Only the sentence differs.
-pub(super) fn unanswered(what: &str, tls: bool, reached: Reached, timed_out: bool, causes: &Causes) -> Fault {
+pub(crate) fn unanswered(what: &str, tls: bool, reached: Reached, timed_out: bool, causes: &Causes) -> Fault {
     let cause = causes.innermost();
     // A reset (unlike a refusal) means that somebody was there, at whatever point the client noticed.
     let closed = !tls && reached == Reached::Nothing && causes.closed();

@@ -6,15 +6,15 @@ use crate::causes::Causes;
 use crate::core::error::{Class, Fault};
 use crate::http_client;
 use reqwest::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue, RETRY_AFTER};
-use reqwest::{Client, Response, Url};
+use reqwest::{Client, Url};
 use secrecy::ExposeSecret;
 use std::time::Duration;
 
-/// No answer that is asked for in here is longer.
+/// No answer of a node check is longer.
 pub(super) const BODY_MAX_BYTES: usize = 256 * 1024;
 
 /// The base URL of a node, checked: http or https, with a host, without credentials in it.
-pub(super) fn base_url(text: &str) -> Result<Url, Fault> {
+pub(crate) fn base_url(text: &str) -> Result<Url, Fault> {
     let refused = |why: &str| Fault::new(Class::Refused, format!("the node's URL cannot be used: {why}"));
     let url = Url::parse(text).map_err(|_| refused("it does not parse"))?;
     if !matches!(url.scheme(), "http" | "https") || !url.has_host() {
@@ -32,6 +32,7 @@ pub(super) struct Caller {
     client: Client,
     base: Url,
     timeout: Duration,
+    body_max: usize,
 }
 
 impl Caller {
@@ -49,7 +50,12 @@ impl Caller {
         if base.scheme() == "https" {
             builder = builder.tls_certs_merge(secrets.roots);
         }
-        Ok(Caller { client: http_client::build(builder)?, base, timeout })
+        Ok(Caller { client: http_client::build(builder)?, base, timeout, body_max: BODY_MAX_BYTES })
+    }
+
+    /// Answers may have so many bytes.
+    pub(super) fn up_to(self, body_max: usize) -> Caller {
+        Caller { body_max, ..self }
     }
 
     /// GETs a path (segments are escaped) with a query, and reads the answer to its end.
@@ -78,13 +84,13 @@ impl Caller {
         };
         let mut response = self.client.get(url).send().await.map_err(|e| broken(None, e))?;
         let status = response.status().as_u16();
-        let retry_after_ms = retry_after_ms(&response);
+        let retry_after_ms = retry_after_ms(response.headers());
         let mut body = Vec::new();
         loop {
             match response.chunk().await {
                 Ok(None) => return Ok(Answer { status, retry_after_ms, body }),
-                Ok(Some(chunk)) if body.len().saturating_add(chunk.len()) > BODY_MAX_BYTES => {
-                    let message = format!("{what}: the answer (HTTP {status}) is longer than {BODY_MAX_BYTES} bytes");
+                Ok(Some(chunk)) if body.len().saturating_add(chunk.len()) > self.body_max => {
+                    let message = format!("{what}: the answer (HTTP {status}) is longer than {} bytes", self.body_max);
                     return Err(Fault::transport(message));
                 }
                 Ok(Some(chunk)) => body.extend_from_slice(&chunk),
@@ -94,12 +100,14 @@ impl Caller {
     }
 }
 
-fn retry_after_ms(response: &Response) -> Option<u64> {
-    let value = response.headers().get(RETRY_AFTER)?.to_str().ok()?;
+/// `Retry-After` in seconds; a date in it is not looked at.
+pub(crate) fn retry_after_ms(headers: &HeaderMap) -> Option<u64> {
+    let value = headers.get(RETRY_AFTER)?.to_str().ok()?;
     value.trim().parse::<u64>().ok().map(|seconds| seconds.saturating_mul(1_000))
 }
 
-fn authorization(credentials: &Credentials) -> Result<Option<HeaderValue>, Fault> {
+/// The header that carries them.
+pub(crate) fn authorization(credentials: &Credentials) -> Result<Option<HeaderValue>, Fault> {
     let text = match credentials {
         Credentials::None => return Ok(None),
         Credentials::ApiKey(key) => format!("ApiKey {}", key.expose_secret()),

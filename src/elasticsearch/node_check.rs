@@ -57,7 +57,7 @@ async fn check(settings: &CheckSettings, call: Duration) -> Result<CheckPass, Fa
 }
 
 /// Reads the files and builds the client, off the runtime's threads: a file may be on a file system that hangs.
-async fn caller(settings: &CheckSettings, call: Duration) -> Result<Caller, Fault> {
+pub(super) async fn caller(settings: &CheckSettings, call: Duration) -> Result<Caller, Fault> {
     let base = base_url(&settings.url)?;
     let settings = settings.clone();
     let build = tokio::task::spawn_blocking(move || Caller::new(base, secrets::load(&settings)?, call));
@@ -123,7 +123,7 @@ async fn node_id(caller: &Caller) -> Result<Arc<str>, Fault> {
 }
 
 /// The node reached the elected master. The colour is carried along and decides nothing: it is the whole cluster's.
-async fn health(caller: &Caller) -> Result<Option<Colour>, Fault> {
+pub(super) async fn health(caller: &Caller) -> Result<Option<Colour>, Fault> {
     let what = "GET /_cluster/health";
     let answer = caller.get(&["_cluster", "health"], &[("timeout", "0s")]).await?;
     let body = success(what, &answer)?;
@@ -163,17 +163,17 @@ async fn canary(caller: &Caller, index: &str) -> Result<(), Fault> {
 }
 
 /// A complete 200 with a JSON object; everything else is a fault.
-fn success(what: &str, answer: &Answer) -> Result<Value, Fault> {
+pub(super) fn success(what: &str, answer: &Answer) -> Result<Value, Fault> {
     if answer.status != 200 {
         return Err(answered(what, answer));
     }
     answer.object().ok_or_else(|| answered(what, answer))
 }
 
-fn not_elasticsearch(what: &str, missing: &str) -> Fault {
+pub(super) fn not_elasticsearch(what: &str, missing: &str) -> Fault {
     Fault::transport(format!("{what}: HTTP 200 without {missing}: is this Elasticsearch?"))
 }
 
-fn text<'a>(object: &'a Value, key: &str) -> Option<&'a str> {
+pub(super) fn text<'a>(object: &'a Value, key: &str) -> Option<&'a str> {
     object.get(key).and_then(Value::as_str).filter(|t| !t.is_empty())
 }

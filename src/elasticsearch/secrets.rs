@@ -1,4 +1,4 @@
-//! Credentials and roots, read from their files at each check: a rotated file counts at once, and the way back needs
+//! Credentials and roots, read from their files at each use: a rotated file counts at once, and the way back needs
 //! nothing but its path. A file that cannot be used is a fault of class `auth` that names it, never what is in it.
 
 use crate::core::error::{Class, Fault};
@@ -11,7 +11,7 @@ use std::path::Path;
 const FILE_MAX_BYTES: u64 = 1024 * 1024;
 
 /// How a call says who it is.
-pub(super) enum Credentials {
+pub(crate) enum Credentials {
     /// Security is off, or a client certificate is not asked for.
     None,
     /// `Authorization: ApiKey ...`
@@ -33,17 +33,7 @@ pub(super) struct Secrets {
 
 /// Reads all files that the settings name. Blocking.
 pub(super) fn load(settings: &CheckSettings) -> Result<Secrets, Fault> {
-    let credentials = match (&settings.api_key_file, &settings.basic_auth_file) {
-        (Some(file), _) => Credentials::ApiKey(secret(file)?),
-        (None, Some(file)) => {
-            let text = secret(file)?;
-            let Some((user, password)) = text.expose_secret().split_once(':') else {
-                return Err(unusable(file, "it is not user:password"));
-            };
-            Credentials::Basic { user: user.to_owned(), password: SecretString::from(password) }
-        }
-        (None, None) => Credentials::None,
-    };
+    let credentials = credentials(settings.api_key_file.as_deref(), settings.basic_auth_file.as_deref())?;
     let roots = match &settings.ca_file {
         None => Vec::new(),
         Some(file) => {
@@ -58,6 +48,21 @@ pub(super) fn load(settings: &CheckSettings) -> Result<Secrets, Fault> {
     Ok(Secrets { credentials, roots })
 }
 
+/// The API key where there is one, else user and password where they are named. Blocking.
+pub(crate) fn credentials(api_key_file: Option<&str>, basic_auth_file: Option<&str>) -> Result<Credentials, Fault> {
+    match (api_key_file, basic_auth_file) {
+        (Some(file), _) => Ok(Credentials::ApiKey(secret(file)?)),
+        (None, Some(file)) => {
+            let text = secret(file)?;
+            let Some((user, password)) = text.expose_secret().split_once(':') else {
+                return Err(unusable(file, "it is not user:password"));
+            };
+            Ok(Credentials::Basic { user: user.to_owned(), password: SecretString::from(password) })
+        }
+        (None, None) => Ok(Credentials::None),
+    }
+}
+
 fn secret(file: &str) -> Result<SecretString, Fault> {
     let text = String::from_utf8(bytes(file)?).map_err(|_| unusable(file, "it is not text"))?;
     let text = text.trim();
@@ -67,7 +72,8 @@ fn secret(file: &str) -> Result<SecretString, Fault> {
     Ok(SecretString::from(text))
 }
 
-fn bytes(file: &str) -> Result<Vec<u8>, Fault> {
+/// A file's bytes, bounded. Blocking.
+pub(crate) fn bytes(file: &str) -> Result<Vec<u8>, Fault> {
     let said = |e: std::io::Error| unusable(file, &e.kind().to_string());
     let path = Path::new(file);
     // A pipe would be waited for.
@@ -83,6 +89,7 @@ fn bytes(file: &str) -> Result<Vec<u8>, Fault> {
     Ok(bytes)
 }
 
-fn unusable(file: &str, why: &str) -> Fault {
+/// A file that cannot be used: named, and never what is in it.
+pub(crate) fn unusable(file: &str, why: &str) -> Fault {
     Fault::new(Class::Auth, format!("cannot use the file {file}: {why}"))
 }

@@ -5,7 +5,7 @@ use crate::core::invariant;
 use crate::core::member::Member;
 use crate::core::record::{self, Op, Record, Refusal};
 use crate::core::rules::Rules;
-use crate::ports::{CasFault, FleetStore, Version};
+use crate::ports::{CasFault, FleetStore, Lying, Version};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -164,9 +164,11 @@ impl<S: FleetStore> Fleet<S> {
 
     /// What lies where the record should be: nothing, a record that can be used, or one that cannot, and why.
     pub async fn found(&self) -> Result<Found, Fault> {
-        let Some((bytes, version)) = self.store.read().await? else { return Ok(Found::Nothing) };
-        Ok(match self.parse(&bytes) {
-            Ok(_) => Found::Good,
+        let Some(Lying { bytes, version, why }) = self.store.lies_there().await? else { return Ok(Found::Nothing) };
+        // One that the store refuses is not looked at more closely: its counter proves nothing.
+        let judged = why.map_or_else(|| self.parse(&bytes).map(|_| ()), Err);
+        Ok(match judged {
+            Ok(()) => Found::Good,
             Err(why) => Found::Unusable { why, version, record: serde_json::from_slice(&bytes).ok() },
         })
     }

@@ -351,15 +351,19 @@ fn member_name(instance: &str) -> Result<String, CasError> {
 
 /// An instance id that is a file name and nothing else.
 fn check_instance(instance: &str) -> Result<(), CasError> {
-    let fine = !instance.is_empty()
-        && instance.len() <= 128
-        && !instance.starts_with('.')
-        && instance.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-'));
-    if fine {
+    if plain_instance(instance) {
         return Ok(());
     }
     let why = io::Error::new(io::ErrorKind::InvalidInput, "only letters, digits, '.', '_' and '-' are allowed");
     Err(CasError::not_tried(format!("{instance:?} is no instance id"), why))
+}
+
+/// An instance id that is one name in every store.
+pub(super) fn plain_instance(instance: &str) -> bool {
+    !instance.is_empty()
+        && instance.len() <= 128
+        && !instance.starts_with('.')
+        && instance.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-'))
 }
 
 #[cfg(test)]
