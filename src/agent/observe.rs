@@ -14,7 +14,7 @@ use crate::core::reconcile::{Memory, Wrote};
 use crate::core::settings::OwnTarget;
 use crate::core::target::{Own, Poll};
 use crate::core::time::Now;
-use crate::ports::{Host, LoadBalancer};
+use crate::ports::{ClusterNodes, Host, LoadBalancer};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -60,7 +60,7 @@ impl Looking {
                 Task::Beat => self.write_beat(shared, parts, &pace, &mut next).await,
                 Task::Members | Task::Watch => self.members(shared, parts, &mut next).await,
                 Task::Record => self.record(shared, parts, &mut next).await,
-                Task::Nodes => {}
+                Task::Nodes => self.nodes(shared, parts, &mut next).await,
                 Task::Groups => self.groups(shared, parts, &mut next).await,
                 Task::Own => self.own(shared, parts, &mut next).await,
             }
@@ -153,6 +153,21 @@ impl Looking {
                 next.note("fleet record", None);
             }
             Err(fault) => next.note("fleet record", Some(fault)),
+        }
+    }
+
+    /// The cluster's own list, by the own node's word: while that is out in a cycle nobody asks it.
+    async fn nodes<W: World>(&mut self, shared: &Shared<W>, parts: &Parts<W>, next: &mut Observed) {
+        if shared.node.borrow().durable.cycle.is_some() {
+            return;
+        }
+        let begun = shared.clock.now();
+        match parts.check.client_nodes(&parts.config.check_settings()).await {
+            Ok(nodes) => {
+                next.nodes = Some((nodes, begun));
+                next.note("cluster nodes", None);
+            }
+            Err(fault) => next.note("cluster nodes", Some(fault)),
         }
     }
 

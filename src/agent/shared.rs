@@ -20,7 +20,7 @@ use crate::core::target::{GroupArn, Named, Own, Poll, Row, Target};
 use crate::core::time::Now;
 use crate::fleet::Fleet;
 use crate::host::identity::InstanceIdentity;
-use crate::ports::{FleetStore, Host, Jobs, LoadBalancer, NodeCheck, PageSink};
+use crate::ports::{ClusterNodes, FleetStore, Host, Jobs, LoadBalancer, NodeCheck, PageSink};
 use crate::state::audit::Audit;
 use crate::state::disk::Disk;
 use std::collections::BTreeMap;
@@ -31,8 +31,8 @@ use tokio::sync::watch;
 pub trait World: Send + Sync + 'static {
     /// ELBv2.
     type Balancer: LoadBalancer;
-    /// The own node.
-    type Check: NodeCheck;
+    /// The own node, and the cluster by its word.
+    type Check: NodeCheck + ClusterNodes;
     /// Record and members.
     type Store: FleetStore;
     /// The job runner.

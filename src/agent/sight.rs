@@ -86,7 +86,7 @@ pub(super) fn report<W: World>(
         nodes: seen(
             o.nodes.as_ref().map(|(n, at)| (n.as_slice(), at)),
             o.faults.get("cluster nodes"),
-            pace.and_then(|p| p.nodes_ms).filter(|_| o.nodes.is_some() || o.faults.contains_key("cluster nodes")),
+            pace.and_then(|p| p.nodes_ms).filter(|_| !own_cycle),
         ),
         record: seen(o.record.as_ref().map(|(r, at)| (r, at)), o.faults.get("fleet record"), pace.map(|p| p.record_ms)),
         first: &o.first,

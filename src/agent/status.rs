@@ -221,6 +221,7 @@ fn sources(seen: &Observed, now: &Now) -> Vec<Source> {
     vec![
         source("load balancer", seen.own_at.as_ref()),
         source("fleet record", seen.record.as_ref().map(|(_, at)| at)),
+        source("cluster nodes", seen.nodes.as_ref().map(|(_, at)| at)),
         source("members", seen.members.as_ref().map(|(_, at)| at)),
     ]
 }

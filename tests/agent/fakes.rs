@@ -5,6 +5,7 @@ use crate::meeting::Meeting;
 use backstop::agent::shared::World;
 use backstop::alerts::Rendered;
 use backstop::clock::{Clock, ManualClock};
+use backstop::core::client_node::ClientNode;
 use backstop::core::error::{Class, Fault};
 use backstop::core::ids::InstanceId;
 use backstop::core::job::{JobResult, JobSpec, JobStatus, Verdict};
@@ -14,7 +15,7 @@ use backstop::core::settings::{BalancerKind, CheckPass, CheckSettings, GroupFact
 use backstop::core::target::{GroupArn, Named, Poll, Reason, Row, Target, TargetState};
 use backstop::core::time::{BootId, Now};
 use backstop::ports::{
-    BoxFuture, CasFault, FleetStore, Host, Jobs, LoadBalancer, MayRegister, NodeCheck, PageSink, Version,
+    BoxFuture, CasFault, ClusterNodes, FleetStore, Host, Jobs, LoadBalancer, MayRegister, NodeCheck, PageSink, Version,
 };
 use backstop::state::fault::{FaultDisk, FaultFiles};
 use std::collections::BTreeMap;
@@ -67,6 +68,7 @@ pub enum Call {
     ReadRecord,
     WriteRecord,
     KillJob,
+    Nodes,
     Page,
 }
 
@@ -583,6 +585,19 @@ impl Jobs for Fake {
                 i.job = JobStatus::Ended(Verdict { result: JobResult::Killed, ..good() });
             }
         })
+    }
+}
+
+impl ClusterNodes for Fake {
+    async fn client_nodes(&self, _: &CheckSettings) -> Result<Vec<ClientNode>, Fault> {
+        self.call(Call::Nodes)?;
+        let running = |n: usize| ClientNode {
+            id: format!("node-{n}").as_str().into(),
+            name: name(n).as_str().into(),
+            address: format!("10.0.0.{n}").as_str().into(),
+            port: Some(9200),
+        };
+        Ok((1..=self.inner().scale.nodes).map(running).collect())
     }
 }
 

@@ -47,9 +47,7 @@ pub(super) enum Got {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Index {
     Missing,
-    Ours {
-        uuid: String,
-    },
+    Ours { uuid: String },
 }
 
 /// Settings and mapping of the index. `hidden`: not where the server does not know that.
@@ -125,9 +123,7 @@ pub(super) fn got(what: &str, id: &str, answer: &Answer) -> Result<Got, Fault> {
     }
     let object = answer.object();
     let is_this = |o: &Value| o.get("_id").and_then(Value::as_str) == Some(id);
-    if answer.status == 404
-        && object.as_ref().is_some_and(|o| is_this(o) && o.get("found") == Some(&json!(false)))
-    {
+    if answer.status == 404 && object.as_ref().is_some_and(|o| is_this(o) && o.get("found") == Some(&json!(false))) {
         return Ok(Got::NoDocument);
     }
     let body = success(what, answer, &[200])?;
@@ -361,9 +357,7 @@ mod tests {
 
     #[test]
     fn a_part_of_the_members_is_not_the_members() {
-        let envelope = |instance: &str| {
-            json!({"fleet": "f", "kind": "member", "instance": instance, "index_uuid": "u", "document": "d"})
-        };
+        let envelope = |instance: &str| json!({"fleet": "f", "kind": "member", "instance": instance, "index_uuid": "u", "document": "d"});
         let whole = json!({
             "timed_out": false,
             "_shards": {"total": 1, "successful": 1, "skipped": 0, "failed": 0},

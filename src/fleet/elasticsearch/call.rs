@@ -182,10 +182,14 @@ async fn exchange(
     *how_far.lock().unwrap_or_else(PoisonError::into_inner) = Reached::Head(status);
     if !asked(response.url(), &url, &call.path) {
         // The library follows redirects, and nobody can keep it from that: whoever answered is not whom we asked.
-        return Err(maybe(Fault::transport(format!("{what}: a redirect to another place: is this the node's own port?"))));
+        return Err(maybe(Fault::transport(format!(
+            "{what}: a redirect to another place: is this the node's own port?"
+        ))));
     }
     let too_long = |length: u64| {
-        maybe(Fault::transport(format!("{what}: the answer (HTTP {status}) has {length} bytes, more than {limit_answer}")))
+        maybe(Fault::transport(format!(
+            "{what}: the answer (HTTP {status}) has {length} bytes, more than {limit_answer}"
+        )))
     };
     let stated = response.headers().get(CONTENT_LENGTH).and_then(|v| v.to_str().ok()?.parse::<u64>().ok());
     if let Some(length) = stated.filter(|n| *n > limit_answer) {

@@ -91,7 +91,11 @@ impl EsFleet {
     }
 
     /// The whole of an operation, bounded. `late`: what one is that did not come to its end.
-    async fn bounded<T>(&self, late: Class, work: impl Future<Output = Result<T, CasFault>> + Send) -> Result<T, CasFault> {
+    async fn bounded<T>(
+        &self,
+        late: Class,
+        work: impl Future<Output = Result<T, CasFault>> + Send,
+    ) -> Result<T, CasFault> {
         let whole = self.0.endpoints.whole();
         match tokio::time::timeout(whole, work).await {
             Ok(done) => done,
@@ -111,7 +115,9 @@ impl EsFleet {
 fn fault<T>(done: Result<T, CasFault>) -> Result<T, Fault> {
     done.map_err(|e| match e {
         CasFault::Fault(fault) => fault,
-        CasFault::Conflict => Fault::new(Class::Refused, "the index of the fleet record is gone: backstop init --fleet"),
+        CasFault::Conflict => {
+            Fault::new(Class::Refused, "the index of the fleet record is gone: backstop init --fleet")
+        }
     })
 }
 
@@ -154,7 +160,10 @@ impl Inner {
             Index::Ours { uuid } => Ok(uuid),
             Index::Missing => {
                 let next = "if this fleet is new: backstop init --fleet; if not, find out who removed it first";
-                Err(Fault::new(Class::Refused, format!("there is no index {} for the fleet record; {next}", self.index)))
+                Err(Fault::new(
+                    Class::Refused,
+                    format!("there is no index {} for the fleet record; {next}", self.index),
+                ))
             }
         }
     }
@@ -204,9 +213,8 @@ impl Inner {
     async fn put_record(&self, create: bool, at: Option<&At>, uuid: &str, bytes: Vec<u8>) -> Result<Version, CasFault> {
         let id = record_id(&self.fleet);
         let body = self.envelope(None, uuid, bytes).map_err(CasFault::Fault)?;
-        let (seq_no, term) = at.map_or_else(Default::default, |at| {
-            (at.position.seq_no.to_string(), at.position.primary_term.to_string())
-        });
+        let (seq_no, term) = at
+            .map_or_else(Default::default, |at| (at.position.seq_no.to_string(), at.position.primary_term.to_string()));
         let mut query = vec![("timeout", SERVER_TIMEOUT)];
         if at.is_some() {
             query.extend([("if_seq_no", seq_no.as_str()), ("if_primary_term", term.as_str())]);
