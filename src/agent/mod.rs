@@ -5,6 +5,8 @@
 //! keeps the log short, `handle` answers the control socket, `status` and `explain` put what is known into words,
 //! `supervisor` owns every task.
 
+pub mod alerts;
+mod evidence;
 pub mod executor;
 mod explain;
 pub mod facts;
@@ -12,7 +14,6 @@ pub mod handle;
 mod lost;
 pub mod observe;
 mod own;
-pub mod pages;
 pub mod progress;
 pub mod seldom;
 pub mod shared;
@@ -20,3 +21,4 @@ pub mod status;
 pub mod supervisor;
 pub mod turn;
 pub mod verbs;
+pub mod watch;

@@ -4,7 +4,7 @@
 use crate::core::cycle::{Ended, StageName};
 use crate::core::guard::Verdicts;
 use crate::core::job::RebootPolicy;
-use crate::core::page::Page;
+use crate::core::page::{Page, Severity};
 use crate::core::record::Record;
 use crate::core::target::Target;
 use serde::{Deserialize, Serialize};
@@ -55,6 +55,12 @@ pub struct Status {
     /// What that page was about (its kind), and the sink that accepted it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_page: Option<(String, String)>,
+    /// Alerts of this agent, those that fire first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub alerts: Vec<AlertStatus>,
+    /// Alerts that no sink has accepted yet.
+    #[serde(default)]
+    pub undelivered: u32,
     /// Age of each source, and its last fault.
     pub sees: Vec<Source>,
     /// What a person should look at though nothing is wrong yet.
@@ -64,6 +70,76 @@ pub struct Status {
     /// What the agent waits for before it can tell anything else: it has just been started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub starting: Option<String>,
+}
+
+/// One alert.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct AlertStatus {
+    /// Fleet, kind, subject: what a pager knows it by.
+    pub key: String,
+    /// Kind label.
+    pub kind: String,
+    /// What it is about.
+    pub subject: String,
+    /// How bad.
+    pub severity: Severity,
+    /// `firing`, `folded` (told in the page of a larger one), `held` (waits for its minute) or `resolved`
+    pub state: String,
+    /// Firing since, in ms since 1970.
+    pub since_ms: u64,
+    /// What is so.
+    pub sentence: String,
+    /// Somebody has been told.
+    pub told: bool,
+    /// By pager.
+    pub sinks: Vec<SinkStatus>,
+}
+
+/// What one pager has of an alert.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SinkStatus {
+    /// Which.
+    pub sink: String,
+    /// It accepted something last, in ms since 1970.
+    pub accepted_ms: Option<u64>,
+    /// Why the last try failed.
+    pub fault: Option<String>,
+    /// It refuses for good.
+    pub refused: bool,
+    /// The instance whose agent has had it accepted there.
+    pub covered_by: Option<String>,
+}
+
+/// `POST /v1/alert/test`
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TestRequest {
+    /// Only this pager; absent = all.
+    pub sink: Option<String>,
+}
+
+/// Answer to `alert test`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TestReply {
+    /// [`VERSION`]
+    pub v: u32,
+    /// By pager.
+    pub results: Vec<TestResult>,
+    /// 0 where all have accepted both messages.
+    pub exit: u8,
+    /// The exact next command.
+    pub next: Option<String>,
+}
+
+/// What came of a test of one pager.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TestResult {
+    /// Which.
+    pub sink: String,
+    /// It accepted the page and its end.
+    pub accepted: bool,
+    /// How it went.
+    pub message: String,
 }
 
 /// One member.
@@ -199,6 +275,9 @@ pub struct CheckReply {
     pub verdicts: Verdicts,
     /// What `run` would exit with now.
     pub exit: u8,
+    /// What a person should look at though nothing is wrong yet.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
     /// How long a cycle would take without its job, in ms, with its parts.
     pub would_take: Vec<(String, u64)>,
     /// The exact next command.
