@@ -43,3 +43,32 @@ pub fn build(builder: ClientBuilder) -> Result<Client, Fault> {
 fn install_tls() {
     let _ = rustls::crypto::ring::default_provider().install_default();
 }
+
+/// Base64 with padding (RFC 4648).
+pub fn base64(bytes: &[u8]) -> String {
+    const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut out = String::new();
+    for group in bytes.chunks(3) {
+        let word = group.iter().chain([0, 0].iter()).take(3).fold(0_u32, |w, b| (w << 8) | u32::from(*b));
+        for (i, shift) in [18_u32, 12, 6, 0].into_iter().enumerate() {
+            let index = usize::try_from((word >> shift) & 63).unwrap_or(0);
+            let symbol = ALPHABET.get(index).copied().map_or('=', char::from);
+            out.push(if i > group.len() { '=' } else { symbol });
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn base64_is_that_of_the_rfc() {
+        for (plain, coded) in
+            [("", ""), ("f", "Zg=="), ("fo", "Zm8="), ("foo", "Zm9v"), ("foob", "Zm9vYg=="), ("foobar", "Zm9vYmFy")]
+        {
+            assert_eq!(base64(plain.as_bytes()), coded);
+        }
+    }
+}

@@ -139,8 +139,16 @@ pub trait Host: Send + Sync + 'static {
 
 /// Where pages go. One of several, behind one type.
 pub trait PageSink: Send + Sync + 'static {
-    /// For status and logs.
-    fn name(&self) -> &'static str;
+    /// For status and logs; distinct among the sinks of an agent.
+    fn name(&self) -> &str;
+    /// It knows repeats by their key: every agent sends to it, and one is enough.
+    fn dedups(&self) -> bool {
+        false
+    }
+    /// It forgets: what fires is to be sent again after this time, in ms.
+    fn renew_ms(&self) -> Option<u64> {
+        None
+    }
     /// Delivers one page; accepted is the only success.
     fn deliver<'a>(&'a self, page: &'a crate::alerts::Rendered) -> BoxFuture<'a, Result<(), Fault>>;
     /// Would a page reach it? A TLS and HTTP answer of any status is enough.

@@ -182,10 +182,10 @@ impl Told<'_> {
             if !failing.is_empty() {
                 parts.push(format!("NOT DELIVERED to {}", failing.join(", ")));
             }
-            if let Some(whole) = &a.part_of {
-                parts.push(format!("told as part of {whole}"));
+            if a.state == "folded" {
+                parts.push("told in the page of a larger one".to_owned());
             }
-            if a.resolved_ms.is_none() && !parts.is_empty() {
+            if a.state != "resolved" && !parts.is_empty() {
                 self.say(format!("People were paged ({}, {}): {}.", a.kind, a.subject, parts.join("; ")));
             }
         }

@@ -265,6 +265,7 @@ impl<W: World> Backend for Handle<W> {
             node: parts.config.node.name.to_string(),
             verdicts,
             exit: exit.code(),
+            warnings: status::all_warnings(&self.shared),
             would_take,
             next: next_for(exit, &parts, facts.record.as_ref().ok()),
         }

@@ -5,7 +5,9 @@
 //! keeps the log short, `handle` answers the control socket (`retire` one verb of it), `status` and `explain` put what is known into words,
 //! `supervisor` owns every task.
 
+pub mod alerts;
 mod beat;
+mod evidence;
 pub mod executor;
 mod explain;
 pub mod facts;
@@ -13,7 +15,6 @@ pub mod handle;
 mod lost;
 pub mod observe;
 mod own;
-pub mod pages;
 mod peers;
 pub mod progress;
 mod retire;
@@ -24,3 +25,4 @@ pub mod status;
 pub mod supervisor;
 pub mod turn;
 pub mod verbs;
+pub mod watch;

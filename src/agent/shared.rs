@@ -23,8 +23,10 @@ use crate::host::identity::InstanceIdentity;
 use crate::ports::{ClusterNodes, FleetStore, Host, Jobs, LoadBalancer, NodeCheck, PageSink};
 use crate::state::audit::Audit;
 use crate::state::disk::Disk;
+use crate::state::ledger::Ledger;
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use tokio::sync::watch;
 
 /// The kinds of adapter that an agent is built from.
@@ -167,13 +169,15 @@ pub struct Cache {
     /// The last page that a sink accepted: its number, and when.
     pub page_accepted: Option<(u64, Now)>,
     /// Its kind, and the sink that did.
-    pub page_told: Option<(&'static str, &'static str)>,
+    pub page_told: Option<(String, String)>,
     /// Why the last reload changed nothing; the config in force is an older one than the file's.
     pub reload_problem: Option<String>,
     /// This node's address, where it was learnt after the start.
     pub local_ipv4: Option<std::net::Ipv4Addr>,
     /// Faults of the last delivery, by sink.
-    pub page_faults: BTreeMap<&'static str, Fault>,
+    pub page_faults: BTreeMap<String, Fault>,
+    /// Why nobody outside has taken the last heartbeat, where that is so.
+    pub watch_fault: Option<String>,
 }
 
 /// Shared by all tasks of one agent.
@@ -197,6 +201,10 @@ pub struct Shared<W: World> {
     pub report: watch::Sender<Arc<(Report, Now)>>,
     cache: Mutex<Cache>,
     book: Mutex<Book>,
+    /// Where the book is stored, once it was read.
+    pub ledger: OnceLock<Arc<Ledger<W::Disk>>>,
+    /// Turns of the loop so far: it is alive while they grow.
+    pub turns: AtomicU64,
     /// One probe of the state directory at a time, also where one hangs.
     pub probing: Arc<tokio::sync::Mutex<()>>,
 }
@@ -225,6 +233,8 @@ impl<W: World> Shared<W> {
             report,
             cache: Mutex::new(Cache::default()),
             book: Mutex::new(book),
+            ledger: OnceLock::new(),
+            turns: AtomicU64::new(0),
             probing: Arc::default(),
         }
     }

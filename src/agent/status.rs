@@ -4,7 +4,10 @@ use super::explain::{self, INIT};
 use super::shared::{Observed, Parts, Shared, World};
 use crate::clock::Clock;
 use crate::config::{Mode, OutsideWatch};
-use crate::control::protocol::{CycleStatus, Explain, NodeStatus, SILENT_MS, Source, Status, VERSION};
+use crate::control::protocol::{
+    AlertStatus, CycleStatus, Explain, NodeStatus, SILENT_MS, SinkStatus, Source, Status, VERSION,
+};
+use crate::core::alert::{Alert, Sent, State};
 use crate::core::cycle::{Cycle, Seen, Stage};
 use crate::core::error::Fault;
 use crate::core::ids::InstanceId;
@@ -179,8 +182,7 @@ pub fn status<W: World>(shared: &Shared<W>) -> Status {
     }
     // Each look at the cache ends before the next one begins.
     let last_page_accepted = shared.cache().page_accepted.as_ref().map(|(seq, at)| (*seq, at.wall_ms));
-    let last_page = shared.cache().page_told.map(|(kind, sink)| (kind.to_owned(), sink.to_owned()));
-    let reload_problem = shared.cache().reload_problem.clone();
+    let last_page = shared.cache().page_told.clone();
     let mut status = Status {
         v: VERSION,
         agent: env!("CARGO_PKG_VERSION").to_owned(),
@@ -199,13 +201,14 @@ pub fn status<W: World>(shared: &Shared<W>) -> Status {
         last: node.durable.last.clone(),
         record: seen.record.as_ref().map(|(r, _)| r.clone()),
         findings: shared.report.borrow().0.findings.clone(),
-        alerts: Vec::new(),
         heals_in_ms: shared.cache().heals_at.as_ref().map(|at| at.since(&now).unwrap_or(0)),
         pages_waiting: node.durable.pages.clone(),
         last_page_accepted,
         last_page,
         sees: sources(&seen, &now),
-        warnings: warnings(&parts, &node, reload_problem),
+        warnings: all_warnings(shared),
+        alerts: alerts(shared),
+        undelivered: shared.book().undelivered(),
         starting: None,
     };
     status.next = next(&status);
@@ -226,11 +229,58 @@ fn sources(seen: &Observed, now: &Now) -> Vec<Source> {
     ]
 }
 
-fn warnings<W: World>(parts: &Parts<W>, node: &super::shared::NodeView, reload: Option<String>) -> Vec<String> {
+/// What the book of this agent has, the worst first.
+fn alerts<W: World>(shared: &Shared<W>) -> Vec<AlertStatus> {
+    let book = shared.book();
+    let mut alerts: Vec<&Alert> = book.alerts().iter().collect();
+    alerts.sort_by_key(|a| (!a.fires(), std::cmp::Reverse(a.severity), a.since.wall_ms));
+    let sink = |(name, s): (&std::sync::Arc<str>, &Sent)| SinkStatus {
+        sink: name.to_string(),
+        accepted_ms: s.accepted.as_ref().map(|at| at.wall_ms),
+        fault: s.fault.as_ref().map(ToString::to_string),
+        refused: s.refused,
+        covered_by: s.covered.as_ref().map(ToString::to_string),
+    };
+    let one = |a: &Alert| AlertStatus {
+        key: book.key(&a.about()).to_string(),
+        kind: a.kind.label().to_owned(),
+        subject: a.subject.to_string(),
+        severity: a.severity,
+        state: match (&a.state, &a.folded, a.held) {
+            (State::Resolved(_), _, _) => "resolved",
+            (State::Firing, Some(_), _) => "folded",
+            (State::Firing, None, true) => "held",
+            (State::Firing, None, false) => "firing",
+        }
+        .to_owned(),
+        since_ms: a.since.wall_ms,
+        sentence: a.sentence.to_string(),
+        told: a.told(),
+        sinks: a.sent.iter().map(sink).collect(),
+    };
+    alerts.into_iter().map(one).collect()
+}
+
+/// What a person should look at though nothing is wrong yet.
+pub fn all_warnings<W: World>(shared: &Shared<W>) -> Vec<String> {
+    let (reload, watch) = {
+        let cache = shared.cache();
+        (cache.reload_problem.clone(), cache.watch_fault.clone())
+    };
+    warnings(&shared.parts(), &shared.node.borrow(), reload, watch)
+}
+
+fn warnings<W: World>(
+    parts: &Parts<W>,
+    node: &super::shared::NodeView,
+    reload: Option<String>,
+    watch: Option<String>,
+) -> Vec<String> {
     let mut warnings = parts.warnings.clone();
     if parts.config.outside_watch == OutsideWatch::Unset && !warnings.iter().any(|w| w.contains("outside_watch")) {
         warnings.push("outside_watch is not set: nobody outside notices when this whole host is gone".to_owned());
     }
+    warnings.extend(watch.map(|why| format!("outside_watch: {why}")));
     warnings.extend(reload.map(|why| format!("the last reload changed nothing: {why}")));
     warnings.extend(node.unstored.as_ref().map(|why| format!("the state is only in memory: {why}")));
     warnings

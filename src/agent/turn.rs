@@ -23,6 +23,7 @@ use crate::state::journal::{Commit, Found, Journal};
 use serde_json::json;
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use tokio::sync::{mpsc, oneshot};
 
 /// What other tasks ask of the loop.
@@ -180,6 +181,7 @@ impl<W: World> Agent<W> {
     pub async fn run(mut self, mut stop: tokio::sync::watch::Receiver<bool>) {
         let mut observed = self.shared.observed.subscribe();
         loop {
+            self.shared.turns.fetch_add(1, Ordering::Relaxed);
             if matches!(self.journal.now().doubt, Some(Doubt::Lost { .. })) && self.stalled.is_none() {
                 self.plan_quarantine().await;
             }

@@ -1,11 +1,15 @@
 //! What a page says: what, which node, since when, is traffic at risk, what backstop is doing, is a human needed, the exact
 //! next command, and the raw AWS command in case the agent is dead.
 
-use super::Rendered;
+use super::{Rendered, advice};
+use crate::core::alert::{Alert, Book, Delivery, Event, Sink};
 use crate::core::cycle::StageName;
+use crate::core::finding::Kind;
+use crate::core::ids::InstanceId;
 use crate::core::page::{Page, PageKind, Severity};
 use crate::core::target::Target;
 use crate::words::{age, span};
+use std::sync::Arc;
 
 /// What is known as a page is written.
 #[derive(Clone, Debug)]
@@ -20,13 +24,18 @@ pub struct Context {
     pub members: Option<u32>,
     /// `minimum_during_patch`
     pub floor: u32,
-    /// This node's targets.
+    /// The targets of the node that it is about.
     pub targets: Vec<Target>,
     /// The present wall time in ms since 1970.
     pub now_ms: u64,
     /// The node's present stage, where a cycle is under way.
     pub doing: Option<String>,
+    /// What is told in the same page.
+    pub listed: Vec<(Severity, Arc<str>)>,
 }
+
+/// No more of what is told in the same page is written out.
+const LISTED_MAX: usize = 40;
 
 /// Milliseconds since 1970 as RFC 3339 to the second.
 pub fn rfc3339(ms: u64) -> String {
@@ -38,7 +47,7 @@ pub fn rfc3339(ms: u64) -> String {
 pub const RUNBOOKS: &str = "/usr/share/doc/backstop/runbooks";
 
 /// The file that says what to do about pages of this kind.
-pub fn runbook(kind: PageKind) -> String {
+pub fn runbook(kind: Kind) -> String {
     format!("{RUNBOOKS}/{}.md", kind.label())
 }
 
@@ -50,31 +59,60 @@ pub fn by_hand(t: &Target) -> String {
 }
 
 /// The page as it is sent.
-pub fn render(page: &Page, c: &Context) -> Rendered {
-    let kind = page.kind.label();
-    let severity = match page.severity {
-        Severity::Warning => "warning",
-        Severity::Critical => "critical",
+pub fn render(alert: &Alert, d: &Delivery, c: &Context) -> Rendered {
+    let (event, reminder) = match d.event {
+        Event::Trigger | Event::Update if alert.kind == Kind::Test => ("test", None),
+        Event::Trigger | Event::Update => ("trigger", None),
+        Event::Reminder(n) => ("reminder", Some(n)),
+        Event::Resolve(0) => ("resolve", None),
+        Event::Resolve(n) => ("resolve", Some(n)),
     };
-    let summary = summary(page, c);
-    let text = text(page, c, &summary);
+    let page = alert.page.as_ref();
+    let raised = page.map_or(alert.since.wall_ms, |p| p.raised.wall_ms);
+    let line = format!("{}: {}", c.fleet, page.map_or_else(|| plain(alert, c), |page| summary(page, c)));
     Rendered {
-        key: format!("{}/{kind}/{}", c.fleet, c.node),
-        // The number alone begins anew where a state was lost; with the time it is never used twice.
-        id: format!("{}/{}/{}-{}", c.fleet, c.node, page.seq, page.raised.wall_ms),
+        event: event.to_owned(),
+        key: d.key.to_string(),
+        id: d.id.to_string(),
         fleet: c.fleet.clone(),
         node: c.node.clone(),
-        kind: kind.to_owned(),
-        severity: severity.to_owned(),
-        summary,
-        text,
-        raised: rfc3339(page.raised.wall_ms),
+        kind: alert.kind.label().to_owned(),
+        subject: alert.subject.to_string(),
+        severity: word(alert.severity).to_owned(),
+        summary: if d.fires() { line.clone() } else { format!("resolved: {line}") },
+        text: if d.fires() { text(alert, d, c, &line) } else { over(alert, c, &line) },
+        runbook: runbook(alert.kind),
+        reminder,
+        raised: rfc3339(raised),
         sent_at: rfc3339(c.now_ms),
-        cycle: page.cycle.as_ref().map(ToString::to_string),
-        latch: page.latch.as_ref().map(ToString::to_string),
-        stage: page.stage.map(|s| s.to_string()),
-        class: page.class.map(|class| class.label().to_owned()),
+        cycle: page.and_then(|p| p.cycle.as_ref()).map(ToString::to_string),
+        latch: page.and_then(|p| p.latch.as_ref()).map(ToString::to_string),
+        stage: page.and_then(|p| p.stage).map(|s| s.to_string()),
+        class: page.and_then(|p| p.class).map(|class| class.label().to_owned()),
+        raised_ms: raised,
+        sent_ms: c.now_ms,
     }
+}
+
+/// A page without a book: before there is one.
+pub fn render_page(page: &Page, c: &Context) -> Option<Rendered> {
+    let mut book = Book::new(c.fleet.as_str().into(), InstanceId("unknown".into()), c.node.as_str().into());
+    book.sinks(vec![Sink { name: "any".into(), dedups: true, renew_ms: None }]);
+    book.pages(std::slice::from_ref(page), &page.raised);
+    let due = book.due(&page.raised);
+    let first = due.first()?;
+    Some(render(first.of(&book)?, first, c))
+}
+
+const fn word(severity: Severity) -> &'static str {
+    match severity {
+        Severity::Warning => "warning",
+        Severity::Critical => "critical",
+    }
+}
+
+fn plain(alert: &Alert, c: &Context) -> String {
+    advice::headline(alert.kind, &alert.subject, &c.fleet)
 }
 
 fn summary(page: &Page, c: &Context) -> String {
@@ -82,15 +120,15 @@ fn summary(page: &Page, c: &Context) -> String {
     let stage = page.stage.map_or_else(String::new, |s| s.to_string());
     match page.kind {
         PageKind::Latched if page.out_since.is_some() => {
-            format!("{}: {} OUT of the load balancer, its patch failed in {stage} (job {job})", c.fleet, c.node)
+            format!("{} OUT of the load balancer, its patch failed in {stage} (job {job})", c.node)
         }
-        PageKind::Latched => format!("{}: the patch of {} failed in {stage} (job {job})", c.fleet, c.node),
-        PageKind::OutOfService => format!("{}: {} OUT of the load balancer ({stage})", c.fleet, c.node),
-        PageKind::ReleaseStuck => format!("{}: {} is back, but its slot cannot be given back", c.fleet, c.node),
+        PageKind::Latched => format!("the patch of {} failed in {stage} (job {job})", c.node),
+        PageKind::OutOfService => format!("{} OUT of the load balancer ({stage})", c.node),
+        PageKind::ReleaseStuck => format!("{} is back, but its slot cannot be given back", c.node),
         PageKind::ConfigUnusable => {
-            format!("{}: the config of {} cannot be used; no cycle starts there", c.fleet, c.node)
+            format!("the config of {} cannot be used; no cycle starts there", c.node)
         }
-        PageKind::AgentFault => format!("{}: a part of the agent on {} failed", c.fleet, c.node),
+        PageKind::AgentFault => format!("a part of the agent on {} failed", c.node),
     }
 }
 
@@ -108,35 +146,90 @@ fn traffic(c: &Context) -> String {
     }
 }
 
-fn text(page: &Page, c: &Context, summary: &str) -> String {
-    let mut lines =
-        vec![format!("[{}] {summary}", if page.severity == Severity::Critical { "CRITICAL" } else { "WARNING" })];
+fn text(alert: &Alert, d: &Delivery, c: &Context, summary: &str) -> String {
+    let page = alert.page.as_ref();
+    let again = if let Event::Reminder(n) = d.event { format!("REMINDER {n}, ") } else { String::new() };
+    let mut lines = vec![format!("[{again}{}] {summary}", word(alert.severity).to_uppercase())];
     let mut line = |label: &str, value: String| lines.push(format!("{label:<9}{value}"));
     line("Traffic", traffic(c));
-    let since = page.out_since.as_ref().map_or(page.raised.wall_ms, |s| s.wall_ms);
-    let ago = span(c.now_ms.saturating_sub(since));
-    let mut where_ = vec![format!("{} (for {ago})", rfc3339(since))];
-    where_.extend(page.stage.map(|s| format!("stage {s}")));
-    where_.extend(page.cycle.as_ref().map(|x| format!("cycle {x}")));
-    where_.extend(page.job.as_ref().map(|j| format!("job {j}")));
-    line("Since", where_.join(", "));
-    line("Why", page.message.to_string());
-    if let Some(result) = &page.job_result {
+    line("Since", since(alert, c));
+    line("Why", page.map_or(&alert.sentence, |p| &p.message).to_string());
+    if let Some(result) = page.and_then(|p| p.job_result.as_ref()) {
         line("Job", result.replace('\n', "\n         "));
     }
-    let (doing, human, next, after) = advice(page, c);
+    if alert.flaps() {
+        line("Flaps", "it came back again and again; it stays open until it was quiet for 15 min".to_owned());
+    }
+    if let Some(blind) = alert.unjudged() {
+        line("Unsure", format!("not judged since {}: a source does not answer", rfc3339(blind.wall_ms)));
+    }
+    if let Some(listed) = listed(alert, c) {
+        line("With it", listed);
+    }
+    let (doing, human, next, after) = match page {
+        Some(page) => advice(page, c),
+        None => (
+            advice::doing(alert.kind).to_owned(),
+            format!("{}.", advice::human(alert.kind)),
+            advice::next(alert.kind, &alert.subject),
+            advice::after(alert.kind).map(str::to_owned),
+        ),
+    };
     line("Doing", doing);
     line("Human", human);
     line("Next", next);
     if let Some(after) = after {
         line("After", after);
     }
-    if page.out_since.is_some() && !c.targets.is_empty() {
+    let out = page.map_or(!c.targets.is_empty(), |p| p.out_since.is_some());
+    if out && !c.targets.is_empty() {
         lines.push("If the agent is dead:".to_owned());
         lines.extend(c.targets.iter().map(|t| format!("  {}", by_hand(t))));
     }
-    lines.push(format!("Runbook  {}", runbook(page.kind)));
+    lines.push(format!("Runbook  {}", runbook(alert.kind)));
     lines.join("\n")
+}
+
+fn since(alert: &Alert, c: &Context) -> String {
+    let page = alert.page.as_ref();
+    let out = page.and_then(|p| p.out_since.as_ref()).map(|s| s.wall_ms);
+    let since = out.or(page.map(|p| p.raised.wall_ms)).unwrap_or(alert.since.wall_ms);
+    let mut parts = vec![format!("{} (for {})", rfc3339(since), span(c.now_ms.saturating_sub(since)))];
+    parts.extend(page.and_then(|p| p.stage).map(|s| format!("stage {s}")));
+    parts.extend(page.and_then(|p| p.cycle.as_ref()).map(|x| format!("cycle {x}")));
+    parts.extend(page.and_then(|p| p.job.as_ref()).map(|j| format!("job {j}")));
+    parts.join(", ")
+}
+
+/// What this page stands for besides.
+fn listed(alert: &Alert, c: &Context) -> Option<String> {
+    let mut lines: Vec<String> = Vec::new();
+    if !c.listed.is_empty() {
+        let (n, later) = (c.listed.len(), if alert.also.is_empty() { "" } else { ", whose own pages come later" });
+        lines.push(format!("{n} more{later}:"));
+    }
+    lines.extend(c.listed.iter().take(LISTED_MAX).map(|(severity, says)| format!("- {}: {says}", word(*severity))));
+    let over = c.listed.len().saturating_sub(LISTED_MAX);
+    if over > 0 {
+        lines.push(format!("- and {over} more: backstop status"));
+    }
+    if alert.more > 0 {
+        lines.push(format!("{} more that found no room in the agent's book; only its log tells of them", alert.more));
+    }
+    (!lines.is_empty()).then(|| lines.join("\n         "))
+}
+
+fn over(alert: &Alert, c: &Context, summary: &str) -> String {
+    let took = span(c.now_ms.saturating_sub(alert.since.wall_ms));
+    [
+        format!("[RESOLVED] {summary}"),
+        format!("Traffic  {}", traffic(c)),
+        format!("Since    {}, over after {took}", rfc3339(alert.since.wall_ms)),
+        format!("Was      {}", alert.page.as_ref().map_or(&alert.sentence, |p| &p.message)),
+        "Human    no: backstop has seen that it is over.".to_owned(),
+        format!("Runbook  {}", runbook(alert.kind)),
+    ]
+    .join("\n")
 }
 
 /// What backstop is doing, whether a human is needed, the next command, and the one after it.
@@ -218,6 +311,10 @@ mod tests {
         }
     }
 
+    fn told(page: &Page, c: &Context) -> Rendered {
+        render_page(page, c).expect("every page is told")
+    }
+
     fn context() -> Context {
         Context {
             fleet: "au-search".to_owned(),
@@ -228,12 +325,13 @@ mod tests {
             targets: vec![Target { group: GroupArn(ARN.into()), id: "i-0b1c".into(), port: 9200 }],
             now_ms: 1_788_319_391_000,
             doing: Some("check: try 168, connection refused (transport)".to_owned()),
+            listed: Vec::new(),
         }
     }
 
     #[test]
     fn a_page_says_what_is_so_what_happens_and_what_to_do() {
-        let told = render(&page(PageKind::Latched), &context());
+        let page = told(&page(PageKind::Latched), &context());
         let aws = format!(
             "  aws elbv2 register-targets --region ap-southeast-2 --target-group-arn {ARN} --targets Id=i-0b1c,Port=9200"
         );
@@ -251,7 +349,7 @@ mod tests {
             &aws,
             "Runbook  /usr/share/doc/backstop/runbooks/latched.md",
         ];
-        assert_eq!(told.text.lines().collect::<Vec<_>>(), lines);
+        assert_eq!(page.text.lines().collect::<Vec<_>>(), lines);
     }
 
     #[test]
@@ -263,7 +361,7 @@ mod tests {
             PageKind::ConfigUnusable,
             PageKind::AgentFault,
         ] {
-            let told = render(&page(kind), &Context { in_service: None, ..context() }).text;
+            let told = told(&page(kind), &Context { in_service: None, ..context() }).text;
             assert!(
                 told.ends_with(&format!("Runbook  /usr/share/doc/backstop/runbooks/{}.md", kind.label())),
                 "{told}"
@@ -275,8 +373,8 @@ mod tests {
     #[test]
     fn a_node_that_is_back_wakes_nobody_twice_and_too_few_in_service_is_said_aloud() {
         let back = Page { out_since: None, stage: Some(StageName::Patch), ..page(PageKind::Latched) };
-        assert!(render(&back, &context()).text.contains("Human    Soon. es-client-2 serves"));
+        assert!(told(&back, &context()).text.contains("Human    Soon. es-client-2 serves"));
         let few = Context { in_service: Some((1, 0)), ..context() };
-        assert!(render(&back, &few).text.contains("AT RISK: 1 of 3 in service"));
+        assert!(told(&back, &few).text.contains("AT RISK: 1 of 3 in service"));
     }
 }

@@ -8,13 +8,12 @@ mod front;
 mod notices;
 mod who;
 
+use crate::agent::alerts::deliver;
 use crate::agent::handle::{Handle, Reload};
 use crate::agent::observe;
-use crate::agent::pages::deliver;
 use crate::agent::shared::{NodeView, Parts, Shared, World};
 use crate::agent::supervisor::{Task, keep, spawn};
 use crate::agent::turn::{Agent, Request};
-use crate::alerts::webhook::Webhook;
 use crate::bounded::blocking;
 use crate::clock::{Clock, Scale, SystemClock};
 use crate::config::{Config, Store};
@@ -256,6 +255,8 @@ async fn serve(args: Files, host: String, chosen: Chosen, s: Started) -> anyhow:
     let _observer = s.tasks.keep("observer", move || observe::observe(looking.clone()));
     let (delivering, pages) = (shared.clone(), s.send.clone());
     let _pages = s.tasks.keep("pages", move || deliver(delivering.clone(), pages.clone()));
+    let beating = shared.clone();
+    let _heart = s.tasks.keep("outside watch", move || crate::agent::watch::beat(beating.clone()));
     let (asking, told) = (shared.clone(), s.notices.clone());
     let _metadata = doubt.map(|doubt| {
         told.wrong("identity", Severity::Warning, Some(doubt));
@@ -328,15 +329,11 @@ fn clock(config: &Config) -> anyhow::Result<SystemClock> {
 }
 
 /// The pagers, and what keeps one from being used.
-fn sinks(chosen: &Chosen) -> (Vec<Box<dyn PageSink>>, Option<String>) {
+fn sinks(chosen: &Chosen) -> (Vec<Box<dyn PageSink>>, Vec<String>) {
     if chosen.lost.is_some() {
-        return (Vec::new(), None);
+        return (Vec::new(), Vec::new());
     }
-    let w = &chosen.config.pager.webhook;
-    match Webhook::new(w.url.expose(), w.timeout_ms, w.secret_file.clone()) {
-        Ok(webhook) => (vec![Box::new(webhook)], None),
-        Err(fault) => (Vec::new(), Some(format!("pager.webhook: {fault}"))),
-    }
+    crate::alerts::sinks(&chosen.config.pager)
 }
 
 /// The store of the fleet record.

@@ -288,31 +288,31 @@ fn findings(s: &Status) -> Vec<String> {
     lines
 }
 
-/// Who was told of what, or why not yet.
+/// Who was told of what, or why not yet. What is told in the page of a larger one is counted there.
 fn alerts(s: &Status) -> Vec<String> {
-    let told = s.alerts.iter().filter(|a| a.part_of.is_none()).take(TOLD_MAX).map(|a| {
-        let state =
-            a.resolved_ms.map_or_else(|| "firing".to_owned(), |ms| format!("resolved {}", moment(ms, s.now_ms)));
+    let own = || s.alerts.iter().filter(|a| a.state != "folded");
+    let folded = s.alerts.len().saturating_sub(own().count());
+    let told = own().take(TOLD_MAX).map(|a| {
         let sinks: Vec<String> = a.sinks.iter().map(|sink| sink_line(sink, s.now_ms)).collect();
         let sinks = if sinks.is_empty() { "nobody told yet".to_owned() } else { sinks.join("; ") };
-        let parts = s.alerts.iter().filter(|p| p.part_of.as_deref() == Some(a.key.as_str())).count();
-        let parts = if parts == 0 { String::new() } else { format!(", {parts} more in the same page") };
-        labelled(
-            "Alert",
-            format!("{} {} since {}, {state}{parts}: {sinks}", a.kind, a.subject, moment(a.since_ms, s.now_ms)),
-        )
+        let since = moment(a.since_ms, s.now_ms);
+        labelled("Alert", format!("{} {}, {} since {since}: {sinks}", a.kind, a.subject, a.state))
     });
     let mut lines: Vec<String> = told.collect();
-    lines.extend(more("Alert", s.alerts.iter().filter(|a| a.part_of.is_none()).count()));
+    lines.extend(more("Alert", own().count()));
+    if folded > 0 {
+        lines.push(labelled("Alert", format!("{folded} more are told in the pages of these")));
+    }
     lines
 }
 
 fn sink_line(sink: &SinkStatus, now_ms: u64) -> String {
     let name = &sink.sink;
-    match (&sink.fault, sink.accepted_ms, &sink.by) {
+    match (&sink.fault, sink.accepted_ms, &sink.covered_by) {
+        (Some(fault), ..) if sink.refused => format!("{name} REFUSES it: {fault}"),
         (Some(fault), ..) => format!("{name} NOT DELIVERED: {fault}"),
         (None, Some(ms), _) => format!("accepted by {name} {}", moment(ms, now_ms)),
-        (None, None, Some(by)) => format!("{name}: by {by}"),
+        (None, None, Some(by)) => format!("{name}: by the agent of {by}"),
         (None, None, None) => format!("{name}: not sent yet"),
     }
 }

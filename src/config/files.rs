@@ -24,6 +24,7 @@ pub struct Files {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Content {
     ApiKey,
+    RoutingKey,
     UserAndPassword,
     Secret,
     Certificates,
@@ -32,11 +33,17 @@ enum Content {
 /// Looks at every file that the config names. Never repeats what is in them.
 pub fn check_files(config: &Config) -> Files {
     let es = &config.elasticsearch;
+    let pager = &config.pager;
+    let pagerduty = pager.pagerduty.as_ref().map(|p| p.routing_key_file.as_path());
+    let manager = pager.alertmanager.as_ref().and_then(|a| a.basic_auth_file.as_deref());
+    let webhook = pager.webhook.as_ref().and_then(|w| w.secret_file.as_deref());
     let named = [
         ("elasticsearch.ca_file", es.ca_file.as_deref(), Content::Certificates),
         ("elasticsearch.api_key_file", es.api_key_file.as_deref(), Content::ApiKey),
         ("elasticsearch.basic_auth_file", es.basic_auth_file.as_deref(), Content::UserAndPassword),
-        ("pager.webhook.secret_file", config.pager.webhook.secret_file.as_deref(), Content::Secret),
+        ("pager.pagerduty.routing_key_file", pagerduty, Content::RoutingKey),
+        ("pager.alertmanager.basic_auth_file", manager, Content::UserAndPassword),
+        ("pager.webhook.secret_file", webhook, Content::Secret),
     ];
     let mut files = Files::default();
     for (key, path, content) in named {
@@ -121,6 +128,12 @@ fn judge(bytes: &[u8], content: Content) -> Result<(), (&'static str, &'static s
             "more than one word",
             "the encoded API key alone, one line",
             "write the value of `encoded` from the answer that created the key",
+        )),
+        Content::RoutingKey if text.len() <= 64 && text.iter().all(u8::is_ascii_alphanumeric) => Ok(()),
+        Content::RoutingKey => Err((
+            "no integration key",
+            "the integration key alone: 32 letters and digits",
+            "copy it from the service's integration of type Events API v2",
         )),
         Content::UserAndPassword if text.contains(&b':') && !text.contains(&b'\n') => Ok(()),
         Content::UserAndPassword => Err(("no line of that form", "one line user:password", "write it so")),

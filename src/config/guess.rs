@@ -6,13 +6,6 @@ use toml::de::DeValue;
 
 /// Refusal of an unknown key or table: `section` as in the table of keys, and its name there.
 pub(super) fn unknown(section: &str, name: &str, value: &DeValue<'_>) -> Refusal {
-    let path = if section.is_empty() { name.to_owned() } else { format!("{section}.{name}") };
-    if keys::LATER.contains(&path.as_str()) {
-        return Refusal::new(
-            "a pager of this version: [pager.webhook]",
-            format!("take [{path}] out until a version that has it"),
-        );
-    }
     let expected =
         if section.is_empty() { "a key of backstop".to_owned() } else { format!("a key of {}", header(section)) };
     Refusal::new(expected, advice(section, name, matches!(value, DeValue::Table(_) | DeValue::Array(_))))

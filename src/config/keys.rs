@@ -178,6 +178,8 @@ pub const SECTIONS: &[Section] = &[
         doc: "One table per target group. A node is in service when it is healthy in all.",
     },
     Section { path: "pager", doc: "Who is told. At least one pager is required." },
+    Section { path: "pager.pagerduty", doc: "Pages as events of PagerDuty's Events API v2." },
+    Section { path: "pager.alertmanager", doc: "Pages as alerts of Prometheus Alertmanager's API v2." },
     Section { path: "pager.webhook", doc: "Pages as JSON to a URL." },
     Section { path: "elasticsearch", doc: "The node on this host, and the cluster it belongs to." },
     Section { path: "record", doc: "Where the fleet record is kept: who is out, and what blocks patching." },
@@ -195,9 +197,6 @@ pub const SECTIONS: &[Section] = &[
     Section { path: "log", doc: "The agent's own log." },
     Section { path: "rehearsal", doc: "Set by `backstop rehearse` alone; refused on a real fleet." },
 ];
-
-/// Keys of versions to come: they get an answer of their own.
-pub(super) const LATER: [&str; 2] = ["pager.pagerduty", "pager.alertmanager"];
 
 /// Every key, in the order of [`SECTIONS`].
 pub fn all() -> impl Iterator<Item = &'static Key> {
@@ -232,7 +231,7 @@ const FLEET: &[Key] = &[
         Kind::Text(Form::WatchUrl),
         "https://watch.example.com/beat/{hostname}",
         "nobody outside notices when all agents are dead",
-        "Who outside notices when whole hosts are gone: the URL of a heartbeat (sent by a later version), or \"none\".",
+        "Who outside notices when whole hosts are gone: the URL of a heartbeat (a GET once a minute, while the agent's loops turn), or \"none\".",
     ),
 ];
 
@@ -260,6 +259,35 @@ const GROUPS: &[Key] = &[
 ];
 
 const WHO: &[Key] = &[
+    key(
+        "pager.pagerduty.routing_key_file",
+        Kind::Text(Form::Path),
+        Fallback::Required,
+        "File with the integration key of an Events API v2 integration.",
+    )
+    .example("/etc/backstop/pagerduty.key"),
+    text(
+        "pager.pagerduty.url",
+        Form::SecretUrl,
+        "https://events.pagerduty.com/v2/enqueue",
+        "Where events are sent: the EU service region has https://events.eu.pagerduty.com/v2/enqueue.",
+    ),
+    time("pager.pagerduty.timeout", (100, M), "10s", "Deadline of one delivery."),
+    key(
+        "pager.alertmanager.urls",
+        Kind::Urls,
+        Fallback::Required,
+        "Every Alertmanager of the cluster, not a load balancer before them: each must get every alert.",
+    )
+    .example("[\"http://alertmanager-1:9093\", \"http://alertmanager-2:9093\"]"),
+    unset(
+        "pager.alertmanager.basic_auth_file",
+        Kind::Text(Form::Path),
+        "/etc/backstop/alertmanager.auth",
+        "no password",
+        "File with one line `user:password`.",
+    ),
+    time("pager.alertmanager.timeout", (100, M), "10s", "Deadline of one delivery to one of them."),
     required(
         "pager.webhook.url",
         Form::SecretUrl,

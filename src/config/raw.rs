@@ -56,7 +56,26 @@ pub(super) struct Group {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Pager {
+    pub(super) pagerduty: PagerDuty,
+    pub(super) alertmanager: Alertmanager,
     pub(super) webhook: Webhook,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct PagerDuty {
+    pub(super) routing_key_file: Option<String>,
+    pub(super) url: String,
+    pub(super) timeout: Ms,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Alertmanager {
+    #[serde(default)]
+    pub(super) urls: Vec<String>,
+    pub(super) basic_auth_file: Option<String>,
+    pub(super) timeout: Ms,
 }
 
 #[derive(Debug, Deserialize)]

@@ -160,12 +160,25 @@ fn identity(findings: &mut Findings<'_>, raw: &Raw, arns: &[Option<Arn>]) {
 }
 
 fn pager(findings: &mut Findings<'_>, raw: &Raw) {
-    if raw.pager.webhook.url.is_none() && !findings.given("pager.webhook") {
+    let pager = &raw.pager;
+    let some = pager.webhook.url.is_some()
+        || pager.pagerduty.routing_key_file.is_some()
+        || !pager.alertmanager.urls.is_empty()
+        || ["pager.webhook", "pager.pagerduty", "pager.alertmanager"].iter().any(|table| findings.given(table));
+    if !some {
         findings.problem(
-            &["pager", "pager.webhook"],
+            &["pager", "pager.webhook", "pager.pagerduty", "pager.alertmanager"],
             "no pager",
-            "at least one: a node that stays out must be heard of",
-            "add [pager.webhook] and below it url = \"https://…\"",
+            "at least one of [pager.pagerduty], [pager.alertmanager] and [pager.webhook]: a node that stays out must be heard of",
+            "add [pager.pagerduty] and below it routing_key_file = \"/etc/backstop/pagerduty.key\"",
+        );
+    }
+    let open = |url: &String| url.starts_with("http:") && !loopback_text(url);
+    if pager.alertmanager.basic_auth_file.is_some() && pager.alertmanager.urls.iter().any(open) {
+        findings.warning(
+            &["pager.alertmanager.basic_auth_file", "pager.alertmanager.urls"],
+            "the password crosses the network in the clear",
+            "use https",
         );
     }
 }
@@ -454,12 +467,17 @@ fn rehearsal(findings: &mut Findings<'_>, raw: &Raw) {
         ("elbv2.endpoint_url", raw.elbv2.endpoint_url.as_deref()),
         ("node.imds_endpoint", raw.node.imds_endpoint.as_deref()),
         ("pager.webhook.url", raw.pager.webhook.url.as_deref()),
+        (
+            "pager.pagerduty.url",
+            raw.pager.pagerduty.routing_key_file.as_ref().map(|_| raw.pager.pagerduty.url.as_str()),
+        ),
         ("rehearsal.host", rehearsal.host.as_deref()),
         ("outside_watch", watch),
     ];
     let records =
         raw.elasticsearch.record_endpoints.iter().map(|url| ("elasticsearch.record_endpoints", Some(url.as_str())));
-    for (endpoint, url) in outward.into_iter().chain(records) {
+    let managers = raw.pager.alertmanager.urls.iter().map(|url| ("pager.alertmanager.urls", Some(url.as_str())));
+    for (endpoint, url) in outward.into_iter().chain(records).chain(managers) {
         if url.is_some_and(|url| !loopback_text(url)) {
             findings.problem(
                 &[endpoint, key],

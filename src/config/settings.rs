@@ -330,11 +330,37 @@ pub struct Reconcile {
     pub self_heal_after_ms: u64,
 }
 
-/// Who is told.
+/// Who is told: at least one of them, and all of them side by side.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pager {
+    /// Events API v2.
+    pub pagerduty: Option<PagerDuty>,
+    /// API v2.
+    pub alertmanager: Option<Alertmanager>,
     /// JSON to a URL.
-    pub webhook: Webhook,
+    pub webhook: Option<Webhook>,
+}
+
+/// PagerDuty's Events API v2.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PagerDuty {
+    /// The integration key.
+    pub routing_key_file: PathBuf,
+    /// Where to.
+    pub url: SecretUrl,
+    /// One delivery.
+    pub timeout_ms: u64,
+}
+
+/// The Alertmanagers of one cluster; each gets every alert.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Alertmanager {
+    /// At least one, none twice; without a slash at the end.
+    pub urls: Vec<Arc<str>>,
+    /// `user:password`
+    pub basic_auth_file: Option<PathBuf>,
+    /// One delivery to one of them.
+    pub timeout_ms: u64,
 }
 
 /// Pages as JSON to a URL.

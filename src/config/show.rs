@@ -129,7 +129,11 @@ fn section_sample(out: &mut String, section: &Section) {
         return;
     }
     let _ = write!(out, "\n\n# {}\n", section.doc);
+    // Nobody could use a table that lacks a key it must have.
+    let lacks = |key: &Key| key.fallback == Fallback::Required && !key.in_sample;
+    let example = keys::all().any(|key| key.section() == section.path && lacks(key));
     let _ = match section.path.strip_suffix("[]") {
+        _ if example => writeln!(out, "#e.g. [{}]", section.path),
         Some(list) => writeln!(out, "[[{list}]]"),
         None if section.path.is_empty() => Ok(()),
         None => writeln!(out, "[{}]", section.path),
@@ -141,7 +145,9 @@ fn section_sample(out: &mut String, section: &Section) {
             Kind::Bool | Kind::Text(_) | Kind::Urls => String::new(),
         };
         let _ = writeln!(out, "# {}.", capital(&format!("{limits}{}", default_words(key))));
-        let _ = writeln!(out, "{}", sample_line(key));
+        let line = sample_line(key);
+        let mark = if example && !line.starts_with("#e.g.") { "#e.g. " } else { "" };
+        let _ = writeln!(out, "{mark}{}", if mark.is_empty() { line.as_str() } else { line.trim_start_matches('#') });
     }
 }
 

@@ -6,9 +6,9 @@ use super::problem::{Problem, Problems, Warning};
 use super::raw::{Group, Raw};
 use super::rules;
 use super::settings::{
-    Check, Config, ConnectionsLeft, Deadlines, Drain, Elasticsearch, Elbv2, FleetName, Limits, Log, LogFormat,
-    LogLevel, Mode, Node, OutsideWatch, Pager, Paths, Reconcile, Record, Region, Rehearsal, Roles, SecretUrl, Store,
-    TargetGroup, Webhook,
+    Alertmanager, Check, Config, ConnectionsLeft, Deadlines, Drain, Elasticsearch, Elbv2, FleetName, Limits, Log,
+    LogFormat, LogLevel, Mode, Node, OutsideWatch, Pager, PagerDuty, Paths, Reconcile, Record, Region, Rehearsal,
+    Roles, SecretUrl, Store, TargetGroup, Webhook,
 };
 use super::walk::Walked;
 use crate::core::target::GroupArn;
@@ -125,7 +125,7 @@ fn build(raw: Raw, arns: &[Option<Arn>]) -> Option<Config> {
         region: Region::new(&arns.first()?.as_ref()?.region),
         elbv2: elbv2(&raw.elbv2),
         record: record(&raw.record, &raw.paths.state_dir),
-        pager: Pager { webhook: webhook(raw.pager.webhook)? },
+        pager: pager(raw.pager),
         node: Node {
             instance_id: raw.node.instance_id.map(Arc::from),
             name: raw.node.name.into(),
@@ -180,12 +180,25 @@ fn groups(raw: Vec<Group>) -> Option<Vec<TargetGroup>> {
         .collect()
 }
 
-fn webhook(raw: super::raw::Webhook) -> Option<Webhook> {
-    Some(Webhook {
-        url: SecretUrl::new(raw.url.as_deref()?),
-        secret_file: raw.secret_file.map(PathBuf::from),
-        timeout_ms: raw.timeout.0,
-    })
+fn pager(raw: super::raw::Pager) -> Pager {
+    let (pagerduty, alertmanager, webhook) = (raw.pagerduty, raw.alertmanager, raw.webhook);
+    Pager {
+        pagerduty: pagerduty.routing_key_file.map(|file| PagerDuty {
+            routing_key_file: file.into(),
+            url: SecretUrl::new(&pagerduty.url),
+            timeout_ms: pagerduty.timeout.0,
+        }),
+        alertmanager: (!alertmanager.urls.is_empty()).then(|| Alertmanager {
+            urls: alertmanager.urls.iter().map(|url| base(url)).collect(),
+            basic_auth_file: alertmanager.basic_auth_file.map(PathBuf::from),
+            timeout_ms: alertmanager.timeout.0,
+        }),
+        webhook: webhook.url.map(|url| Webhook {
+            url: SecretUrl::new(&url),
+            secret_file: webhook.secret_file.map(PathBuf::from),
+            timeout_ms: webhook.timeout.0,
+        }),
+    }
 }
 
 fn elbv2(raw: &super::raw::Elbv2) -> Elbv2 {

@@ -5,7 +5,7 @@ use crate::core::cycle::{Ended, StageName};
 use crate::core::finding::Finding;
 use crate::core::guard::Verdicts;
 use crate::core::job::RebootPolicy;
-use crate::core::page::Page;
+use crate::core::page::{Page, Severity};
 use crate::core::record::Record;
 use crate::core::target::Target;
 use serde::{Deserialize, Serialize};
@@ -59,9 +59,12 @@ pub struct Status {
     /// What this agent's looks find wrong, worst first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub findings: Vec<Finding>,
-    /// What people have been told, or are owed: alerts that fire, and those that were resolved lately.
+    /// Alerts of this agent, those that fire first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub alerts: Vec<AlertStatus>,
+    /// Alerts that no sink has accepted yet.
+    #[serde(default)]
+    pub undelivered: u32,
     /// This node is out with no cycle to explain it, and registers itself in so many ms.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub heals_in_ms: Option<u64>,
@@ -74,6 +77,76 @@ pub struct Status {
     /// What the agent waits for before it can tell anything else: it has just been started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub starting: Option<String>,
+}
+
+/// One alert.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct AlertStatus {
+    /// Fleet, kind, subject: what a pager knows it by.
+    pub key: String,
+    /// Kind label.
+    pub kind: String,
+    /// What it is about.
+    pub subject: String,
+    /// How bad.
+    pub severity: Severity,
+    /// `firing`, `folded` (told in the page of a larger one), `held` (waits for its minute) or `resolved`
+    pub state: String,
+    /// Firing since, in ms since 1970.
+    pub since_ms: u64,
+    /// What is so.
+    pub sentence: String,
+    /// Somebody has been told.
+    pub told: bool,
+    /// By pager.
+    pub sinks: Vec<SinkStatus>,
+}
+
+/// What one pager has of an alert.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SinkStatus {
+    /// Which.
+    pub sink: String,
+    /// It accepted something last, in ms since 1970.
+    pub accepted_ms: Option<u64>,
+    /// Why the last try failed.
+    pub fault: Option<String>,
+    /// It refuses for good.
+    pub refused: bool,
+    /// The instance whose agent has had it accepted there.
+    pub covered_by: Option<String>,
+}
+
+/// `POST /v1/alert/test`
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TestRequest {
+    /// Only this pager; absent = all.
+    pub sink: Option<String>,
+}
+
+/// Answer to `alert test`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TestReply {
+    /// [`VERSION`]
+    pub v: u32,
+    /// By pager.
+    pub results: Vec<TestResult>,
+    /// 0 where all have accepted both messages.
+    pub exit: u8,
+    /// The exact next command.
+    pub next: Option<String>,
+}
+
+/// What came of a test of one pager.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TestResult {
+    /// Which.
+    pub sink: String,
+    /// It accepted the page and its end.
+    pub accepted: bool,
+    /// How it went.
+    pub message: String,
 }
 
 /// One member.
@@ -101,42 +174,6 @@ pub struct NodeStatus {
     pub agent: String,
     /// Age of its last beat by this agent's own clock since it saw it change, in ms.
     pub beat_age_ms: Option<u64>,
-}
-
-/// One alert of this agent's book.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct AlertStatus {
-    /// Fleet, kind and subject: the same on every agent.
-    pub key: String,
-    /// What: a kind of finding.
-    pub kind: String,
-    /// About whom.
-    pub subject: String,
-    /// `warning` or `critical`
-    pub severity: String,
-    /// What is so, as it was last found.
-    pub sentence: String,
-    /// Firing since, in ms since 1970.
-    pub since_ms: u64,
-    /// Over since, by positive evidence, in ms since 1970.
-    pub resolved_ms: Option<u64>,
-    /// It is told as part of this one, which is worse.
-    pub part_of: Option<String>,
-    /// What each sink says to it.
-    pub sinks: Vec<SinkStatus>,
-}
-
-/// What one sink has of one alert.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct SinkStatus {
-    /// Its name.
-    pub sink: String,
-    /// Accepted last, in ms since 1970.
-    pub accepted_ms: Option<u64>,
-    /// Why the last try failed.
-    pub fault: Option<String>,
-    /// This agent has had it accepted in this one's stead.
-    pub by: Option<String>,
 }
 
 /// One source of what an agent knows.
@@ -245,6 +282,9 @@ pub struct CheckReply {
     pub verdicts: Verdicts,
     /// What `run` would exit with now.
     pub exit: u8,
+    /// What a person should look at though nothing is wrong yet.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
     /// How long a cycle would take without its job, in ms, with its parts.
     pub would_take: Vec<(String, u64)>,
     /// The exact next command.

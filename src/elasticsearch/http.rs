@@ -112,7 +112,7 @@ pub(crate) fn authorization(credentials: &Credentials) -> Result<Option<HeaderVa
         Credentials::None => return Ok(None),
         Credentials::ApiKey(key) => format!("ApiKey {}", key.expose_secret()),
         Credentials::Basic { user, password } => {
-            format!("Basic {}", base64(format!("{user}:{}", password.expose_secret()).as_bytes()))
+            format!("Basic {}", http_client::base64(format!("{user}:{}", password.expose_secret()).as_bytes()))
         }
     };
     let mut value = HeaderValue::from_str(&text)
@@ -121,33 +121,9 @@ pub(crate) fn authorization(credentials: &Credentials) -> Result<Option<HeaderVa
     Ok(Some(value))
 }
 
-/// Base64 with padding (RFC 4648), the one use of it in here.
-fn base64(bytes: &[u8]) -> String {
-    const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let mut out = String::new();
-    for group in bytes.chunks(3) {
-        let word = group.iter().chain([0, 0].iter()).take(3).fold(0_u32, |w, b| (w << 8) | u32::from(*b));
-        for (i, shift) in [18_u32, 12, 6, 0].into_iter().enumerate() {
-            let index = usize::try_from((word >> shift) & 63).unwrap_or(0);
-            let symbol = ALPHABET.get(index).copied().map_or('=', char::from);
-            out.push(if i > group.len() { '=' } else { symbol });
-        }
-    }
-    out
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn base64_is_that_of_the_rfc() {
-        for (plain, coded) in
-            [("", ""), ("f", "Zg=="), ("fo", "Zm8="), ("foo", "Zm9v"), ("foob", "Zm9vYg=="), ("foobar", "Zm9vYmFy")]
-        {
-            assert_eq!(base64(plain.as_bytes()), coded);
-        }
-    }
 
     #[test]
     fn a_url_with_credentials_is_refused_without_repeating_them() {

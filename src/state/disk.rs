@@ -9,6 +9,10 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// No file of the state is larger than this, in bytes.
 pub const STATE_BYTES_MAX: u64 = 64 * 1024;
+/// The book of alerts.
+pub const ALERTS_NAME: &str = "alerts.json";
+/// But the book of alerts may have so many bytes: it has to hold what fires in a whole fleet.
+pub const ALERTS_BYTES_MAX: u64 = 2 * 1024 * 1024;
 /// The audit journal is rotated at this size, in bytes; one older file is kept.
 pub const AUDIT_BYTES_MAX: u64 = 1024 * 1024;
 /// Tells apart the temp files of one process.
@@ -101,12 +105,18 @@ impl<F: Files> DurableDir<F> {
         self.writing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// How large a file of this name may be.
+    fn most(&self, name: &str) -> u64 {
+        if name.trim_start_matches('.').starts_with(ALERTS_NAME) { ALERTS_BYTES_MAX } else { self.bytes_max }
+    }
+
     fn accept(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
         check_name(name)?;
-        if u64::try_from(bytes.len()).is_ok_and(|n| n <= self.bytes_max) {
+        let most = self.most(name);
+        if u64::try_from(bytes.len()).is_ok_and(|n| n <= most) {
             return Ok(());
         }
-        let why = format!("{name} would have {} bytes, at most {} are written", bytes.len(), self.bytes_max);
+        let why = format!("{name} would have {} bytes, at most {most} are written", bytes.len());
         Err(io::Error::new(io::ErrorKind::InvalidInput, why))
     }
 
@@ -127,7 +137,7 @@ impl<F: Files> DurableDir<F> {
         // After an error the kernel may have dropped the pages and call the next fsync a success: never tried again.
         self.files.sync(&handle)?;
         drop(handle);
-        match self.files.read(name, self.bytes_max)? {
+        match self.files.read(name, self.most(name))? {
             Some(back) if back == bytes => Ok(()),
             _ => {
                 Err(io::Error::new(io::ErrorKind::InvalidData, format!("{name} does not read back as it was written")))
@@ -218,10 +228,11 @@ impl<F: Files> Disk for DurableDir<F> {
 
     fn read(&self, name: &str) -> io::Result<Option<Vec<u8>>> {
         check_name(name)?;
-        let bytes = self.files.read(name, self.bytes_max)?;
+        let most = self.most(name);
+        let bytes = self.files.read(name, most)?;
         match bytes {
-            Some(b) if u64::try_from(b.len()).unwrap_or(u64::MAX) > self.bytes_max => {
-                let why = format!("{name} has more than {} bytes", self.bytes_max);
+            Some(b) if u64::try_from(b.len()).unwrap_or(u64::MAX) > most => {
+                let why = format!("{name} has more than {most} bytes");
                 Err(io::Error::new(io::ErrorKind::InvalidData, why))
             }
             other => Ok(other),

@@ -9,6 +9,7 @@ pub mod disk;
 pub mod fault;
 pub mod files;
 pub mod journal;
+pub mod ledger;
 pub mod lock;
 pub mod snapshot;
 mod writer;

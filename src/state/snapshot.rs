@@ -54,12 +54,16 @@ pub enum SaveError {
 
 /// The bytes of a state file. Errors: no JSON form, or more than [`STATE_BYTES_MAX`] bytes.
 pub fn encode<T: Serialize>(schema: u32, generation: u64, body: &T) -> Result<Vec<u8>, SaveError> {
+    encode_within(STATE_BYTES_MAX, schema, generation, body)
+}
+
+fn encode_within<T: Serialize>(most: u64, schema: u32, generation: u64, body: &T) -> Result<Vec<u8>, SaveError> {
     let body = serde_json::to_string(body).map_err(|e| SaveError::Unwritable(e.to_string()))?;
     let head = format!("{HEAD}{schema}{GENERATION}{generation}{CRC}");
     let tail = format!("{BODY}{body}{TAIL}");
     let bytes = format!("{head}{}{tail}", checksum(&head, &tail)).into_bytes();
-    if u64::try_from(bytes.len()).unwrap_or(u64::MAX) > STATE_BYTES_MAX {
-        let why = format!("{} bytes, at most {STATE_BYTES_MAX} are written", bytes.len());
+    if u64::try_from(bytes.len()).unwrap_or(u64::MAX) > most {
+        let why = format!("{} bytes, at most {most} are written", bytes.len());
         return Err(SaveError::Unwritable(why));
     }
     Ok(bytes)
@@ -68,7 +72,11 @@ pub fn encode<T: Serialize>(schema: u32, generation: u64, body: &T) -> Result<Ve
 /// Reads the bytes of a state file whose newest known schema is `schema`. There is one schema so far, so an older one
 /// cannot be.
 pub fn decode<T: DeserializeOwned>(schema: u32, bytes: &[u8]) -> Loaded<T> {
-    match envelope(bytes) {
+    decode_within(STATE_BYTES_MAX, schema, bytes)
+}
+
+fn decode_within<T: DeserializeOwned>(most: u64, schema: u32, bytes: &[u8]) -> Loaded<T> {
+    match envelope(most, bytes) {
         Err(why) => Loaded::Unreadable { why },
         Ok(found) if found.schema > schema => Loaded::Newer { schema: found.schema },
         Ok(found) if found.schema < schema => {
@@ -87,12 +95,12 @@ struct Envelope<'a> {
     body: &'a str,
 }
 
-fn envelope(bytes: &[u8]) -> Result<Envelope<'_>, String> {
+fn envelope(most: u64, bytes: &[u8]) -> Result<Envelope<'_>, String> {
     if bytes.is_empty() {
         return Err("it is empty".to_owned());
     }
-    if u64::try_from(bytes.len()).unwrap_or(u64::MAX) > STATE_BYTES_MAX {
-        return Err(format!("it has more than {STATE_BYTES_MAX} bytes"));
+    if u64::try_from(bytes.len()).unwrap_or(u64::MAX) > most {
+        return Err(format!("it has more than {most} bytes"));
     }
     if bytes.iter().all(|b| *b == 0) {
         return Err("it is nothing but zero bytes".to_owned());
@@ -137,12 +145,20 @@ pub struct SnapshotFile<D> {
     disk: Arc<D>,
     name: String,
     schema: u32,
+    most: u64,
 }
 
 impl<D: Disk> SnapshotFile<D> {
     /// The file `name`, written with this schema.
     pub fn new(disk: Arc<D>, name: &str, schema: u32) -> SnapshotFile<D> {
-        SnapshotFile { disk, name: name.to_owned(), schema }
+        SnapshotFile { disk, name: name.to_owned(), schema, most: STATE_BYTES_MAX }
+    }
+
+    /// The same, with so many bytes at most.
+    #[must_use]
+    pub fn within(mut self, most: u64) -> SnapshotFile<D> {
+        self.most = most;
+        self
     }
 
     fn previous(&self) -> String {
@@ -153,7 +169,7 @@ impl<D: Disk> SnapshotFile<D> {
     /// but where one is found without the file itself, this was no fresh directory.
     pub fn load<T: DeserializeOwned>(&self) -> Loaded<T> {
         match self.disk.read(&self.name) {
-            Ok(Some(bytes)) => decode(self.schema, &bytes),
+            Ok(Some(bytes)) => decode_within(self.most, self.schema, &bytes),
             Err(e) => Loaded::Unreadable { why: format!("it cannot be read: {e}") },
             Ok(None) => match self.traces() {
                 Ok(None) => Loaded::Missing,
@@ -173,9 +189,9 @@ impl<D: Disk> SnapshotFile<D> {
 
     /// Writes the state. `Ok`: it is durable. The copy before it is kept for forensics where that costs nothing.
     pub fn save<T: Serialize + DeserializeOwned>(&self, generation: u64, body: &T) -> Result<(), SaveError> {
-        let bytes = encode(self.schema, generation, body)?;
+        let bytes = encode_within(self.most, self.schema, generation, body)?;
         // What could not be read again would be a quarantine at the next start: better not written at all.
-        match decode::<T>(self.schema, &bytes) {
+        match decode_within::<T>(self.most, self.schema, &bytes) {
             Loaded::Good { generation: back, .. } if back == generation => {}
             Loaded::Unreadable { why } => return Err(SaveError::Unwritable(why)),
             Loaded::Good { .. } | Loaded::Missing | Loaded::Newer { .. } => {

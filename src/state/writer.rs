@@ -8,6 +8,8 @@ use super::disk::Disk;
 use super::snapshot::{SaveError, SnapshotFile};
 use crate::bounded::late;
 use crate::core::cycle::Durable;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,17 +19,21 @@ use tokio::sync::oneshot;
 /// A save that takes longer counts as refused.
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// What can be written.
+pub(super) trait Body: Serialize + DeserializeOwned + Send + 'static {}
+
+impl<T: Serialize + DeserializeOwned + Send + 'static> Body for T {}
+
 /// One state to be written, and who waits for it.
-struct Save {
+struct Save<B> {
     generation: u64,
-    body: Durable,
+    body: B,
     answer: oneshot::Sender<Result<(), SaveError>>,
 }
 
 /// What waits, and what is under way.
-#[derive(Default)]
-struct Line {
-    next: Option<Save>,
+struct Line<B> {
+    next: Option<Save<B>>,
     /// A thread writes, and will look for the next one before it ends.
     busy: bool,
     /// What it writes has been given up: nobody waits behind it.
@@ -36,31 +42,31 @@ struct Line {
     blocked: bool,
 }
 
-struct Inner<D> {
+struct Inner<D, B> {
     file: SnapshotFile<D>,
-    line: Mutex<Line>,
+    line: Mutex<Line<B>>,
 }
 
 /// Writes states in the order in which they are given.
-pub(super) struct Writer<D> {
-    inner: Arc<Inner<D>>,
+pub(super) struct Writer<D, B = Durable> {
+    inner: Arc<Inner<D, B>>,
     patience: Duration,
 }
 
-impl<D: Disk> Writer<D> {
+impl<D: Disk, B: Body> Writer<D, B> {
     /// `blocked`: unreadable bytes could not be set aside yet, and nothing is written over them.
-    pub(super) fn new(file: SnapshotFile<D>, blocked: bool) -> Writer<D> {
-        let line = Mutex::new(Line { blocked, ..Line::default() });
+    pub(super) fn new(file: SnapshotFile<D>, blocked: bool) -> Writer<D, B> {
+        let line = Mutex::new(Line { next: None, busy: false, overdue: false, blocked });
         Writer { inner: Arc::new(Inner { file, line }), patience: PATIENCE }
     }
 
-    pub(super) fn patient(mut self, patience: Duration) -> Writer<D> {
+    pub(super) fn patient(mut self, patience: Duration) -> Writer<D, B> {
         self.patience = patience;
         self
     }
 
     /// Writes one state. Generations are to grow from call to call.
-    pub(super) async fn save(&self, generation: u64, body: Durable) -> Result<(), SaveError> {
+    pub(super) async fn save(&self, generation: u64, body: B) -> Result<(), SaveError> {
         let (answer, answered) = oneshot::channel();
         let (idle, patience) = {
             let mut line = self.inner.line();
@@ -86,8 +92,8 @@ impl<D: Disk> Writer<D> {
     }
 }
 
-impl<D: Disk> Inner<D> {
-    fn line(&self) -> MutexGuard<'_, Line> {
+impl<D: Disk, B: Body> Inner<D, B> {
+    fn line(&self) -> MutexGuard<'_, Line<B>> {
         // Every change of it is one assignment.
         self.line.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -111,11 +117,14 @@ impl<D: Disk> Inner<D> {
         }
     }
 
-    fn write(&self, generation: u64, body: &Durable) -> Result<(), SaveError> {
+    fn write(&self, generation: u64, body: &B) -> Result<(), SaveError> {
         let blocked = self.line().blocked;
         if blocked {
             // The disk may be back.
-            self.file.set_aside("unreadable").map_err(SaveError::Disk)?;
+            match self.file.set_aside("unreadable") {
+                Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(SaveError::Disk(e)),
+                Ok(_) | Err(_) => {}
+            }
             self.line().blocked = false;
         }
         self.file.save(generation, body)

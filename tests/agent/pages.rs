@@ -2,7 +2,7 @@
 
 use crate::fakes::{Fake, ME};
 use crate::running::{FLOOR, config};
-use backstop::agent::pages::deliver;
+use backstop::agent::alerts::deliver;
 use backstop::agent::shared::{NodeView, Parts, Shared};
 use backstop::agent::supervisor::{Task, spawn};
 use backstop::agent::turn::Request;

@@ -97,6 +97,7 @@ pub(crate) fn status() -> Status {
         record: Some(record()),
         findings: Vec::new(),
         alerts: Vec::new(),
+        undelivered: 0,
         heals_in_ms: None,
         pages_waiting: Vec::new(),
         last_page_accepted: Some((7, AT + 21 * MIN)),
@@ -142,6 +143,7 @@ pub(crate) fn check() -> CheckReply {
             verdict(Guard::Rate, Said::Warn, "5 of 6 cycles in the last hour", Exit::Rate),
         ]),
         exit: 100,
+        warnings: Vec::new(),
         would_take: vec![("drain".to_owned(), 300_000), ("check".to_owned(), 15_000)],
         next: Some("backstop explain es-client-2".to_owned()),
     }

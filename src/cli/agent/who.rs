@@ -6,7 +6,7 @@
 
 use super::front::Front;
 use super::notices::Notices;
-use crate::alerts::text::{Context, render};
+use crate::alerts::text::{Context, render_page};
 use crate::bounded::blocking;
 use crate::clock::{Clock as _, SystemClock};
 use crate::config::Config;
@@ -180,8 +180,9 @@ impl<B: Backend> Asking<'_, B> {
             targets: targets.unwrap_or_default(),
             now_ms: now.wall_ms,
             doing: None,
+            listed: Vec::new(),
         };
-        let rendered = render(&page, &context);
+        let Some(rendered) = render_page(&page, &context) else { return false };
         let mut accepted = false;
         for sink in self.sinks {
             match sink.deliver(&rendered).await {

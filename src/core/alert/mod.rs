@@ -375,6 +375,12 @@ impl Book {
         open.for_each(|o| o.maybe = true);
     }
 
+    /// What is worth storing of it.
+    #[must_use]
+    pub fn at_rest(&self) -> Book {
+        Book { run: Run::default(), ..self.clone() }
+    }
+
     /// The sinks of the moment. What was owed to one that is gone is forgotten; a new one is owed all that fires.
     pub fn sinks(&mut self, sinks: Vec<Sink>) {
         if self.run.sinks == sinks {
