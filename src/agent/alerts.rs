@@ -87,7 +87,8 @@ async fn open<W: World>(shared: &Arc<Shared<W>>, queue: &mpsc::Sender<Request>) 
         }
         FoundBook::Lost(why) => {
             tracing::error!(why, "alerts begin anew; what still fires is found again");
-            let message = format!("{why}. Alerts begin anew: what still fires is found again, what was over is not told");
+            let message =
+                format!("{why}. Alerts begin anew: what still fires is found again, what was over is not told");
             let _ = queue.try_send(Request::Fault(PageKind::AgentFault, Severity::Warning, message.into()));
         }
     }
@@ -264,9 +265,8 @@ fn known(sink: &dyn crate::ports::PageSink) -> Sink {
 /// Members whose beat this agent has seen change lately.
 fn peers(me: &InstanceId, seen: &Observed, now: &Now) -> Peers {
     let members = seen.members.as_ref().map(|(m, _)| m.as_slice()).unwrap_or_default();
-    let beats = |i: &InstanceId| {
-        seen.beats.get(i).is_some_and(|(_, at)| now.since(at).is_some_and(|ms| ms <= SILENT_MS))
-    };
+    let beats =
+        |i: &InstanceId| seen.beats.get(i).is_some_and(|(_, at)| now.since(at).is_some_and(|ms| ms <= SILENT_MS));
     Peers::of(me, members.iter().filter(|m| beats(&m.instance)))
 }
 

@@ -4,7 +4,9 @@ use super::explain::{self, INIT};
 use super::shared::{Observed, Parts, Shared, World};
 use crate::clock::Clock;
 use crate::config::{Mode, OutsideWatch};
-use crate::control::protocol::{AlertStatus, CycleStatus, Explain, NodeStatus, SILENT_MS, SinkStatus, Source, Status, VERSION};
+use crate::control::protocol::{
+    AlertStatus, CycleStatus, Explain, NodeStatus, SILENT_MS, SinkStatus, Source, Status, VERSION,
+};
 use crate::core::alert::{Alert, Sent, State};
 use crate::core::cycle::{Cycle, Seen, Stage};
 use crate::core::error::Fault;

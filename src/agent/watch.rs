@@ -38,7 +38,9 @@ pub async fn beat<W: World>(shared: Arc<Shared<W>>) {
         let looks = shared.observed.borrow().looks;
         let alive = agent.turns(shared.turns.load(Ordering::Relaxed), &now) & observer.turns(looks, &now);
         let fault = match &shared.parts().config.outside_watch {
-            OutsideWatch::Url(_) if !alive => Some("no heartbeat is sent: a loop of this agent stands still".to_owned()),
+            OutsideWatch::Url(_) if !alive => {
+                Some("no heartbeat is sent: a loop of this agent stands still".to_owned())
+            }
             OutsideWatch::Url(url) => match Heartbeat::new(url.expose()) {
                 Ok(heart) => heart.beat().await.err().map(|fault| fault.to_string()),
                 Err(fault) => Some(fault.to_string()),

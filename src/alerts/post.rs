@@ -37,8 +37,7 @@ impl Post {
     /// # Errors
     /// A URL that is none, or no TLS to be had.
     pub(super) fn new(kind: &str, key: &str, url: &str, timeout_ms: u64, tells: bool) -> Result<Post, Fault> {
-        let url =
-            reqwest::Url::parse(url).map_err(|e| Fault::new(Class::Refused, format!("{key} is no URL: {e}")))?;
+        let url = reqwest::Url::parse(url).map_err(|e| Fault::new(Class::Refused, format!("{key} is no URL: {e}")))?;
         let local = url.host_str().is_some_and(|h| h.starts_with("127.") || h == "localhost" || h == "[::1]");
         let mut builder = http_client::builder(&url, Duration::from_millis(timeout_ms)).pool_max_idle_per_host(0);
         if local {

@@ -37,7 +37,6 @@ pub struct Context {
 /// No more of what is told in the same page is written out.
 const LISTED_MAX: usize = 40;
 
-
 /// Milliseconds since 1970 as RFC 3339 to the second.
 pub fn rfc3339(ms: u64) -> String {
     let seconds = i64::try_from(ms.checked_div(1_000).unwrap_or(0)).unwrap_or(i64::MAX);

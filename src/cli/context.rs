@@ -53,6 +53,7 @@ fn help(ask: &Ask) -> String {
         Ask::Pause(_) => return "backstop pause --reason \"why nothing may be patched\"".to_owned(),
         Ask::Unpause(_) => return "backstop unpause --reason \"why it may go on\"".to_owned(),
         Ask::LatchClear(_) => return "backstop latch list".to_owned(),
+        Ask::AlertTest(_) => "alert test",
         Ask::Init(_) => return "backstop init --fleet --reason \"why a new record\"".to_owned(),
     };
     format!("backstop {verb} --help")

@@ -451,7 +451,10 @@ fn rehearsal(findings: &mut Findings<'_>, raw: &Raw) {
         ("elbv2.endpoint_url", raw.elbv2.endpoint_url.as_deref()),
         ("node.imds_endpoint", raw.node.imds_endpoint.as_deref()),
         ("pager.webhook.url", raw.pager.webhook.url.as_deref()),
-        ("pager.pagerduty.url", raw.pager.pagerduty.routing_key_file.as_ref().map(|_| raw.pager.pagerduty.url.as_str())),
+        (
+            "pager.pagerduty.url",
+            raw.pager.pagerduty.routing_key_file.as_ref().map(|_| raw.pager.pagerduty.url.as_str()),
+        ),
         ("rehearsal.host", rehearsal.host.as_deref()),
         ("outside_watch", watch),
     ];

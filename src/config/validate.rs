@@ -6,9 +6,9 @@ use super::problem::{Problem, Problems, Warning};
 use super::raw::{Group, Raw};
 use super::rules;
 use super::settings::{
-    Alertmanager, Check, Config, ConnectionsLeft, Deadlines, Drain, Elasticsearch, Elbv2, FleetName, Limits, Log, LogFormat,
-    LogLevel, Mode, Node, OutsideWatch, Pager, PagerDuty, Paths, Reconcile, Record, Region, Rehearsal, Roles, SecretUrl, Store,
-    TargetGroup, Webhook,
+    Alertmanager, Check, Config, ConnectionsLeft, Deadlines, Drain, Elasticsearch, Elbv2, FleetName, Limits, Log,
+    LogFormat, LogLevel, Mode, Node, OutsideWatch, Pager, PagerDuty, Paths, Reconcile, Record, Region, Rehearsal,
+    Roles, SecretUrl, Store, TargetGroup, Webhook,
 };
 use super::walk::Walked;
 use crate::core::target::GroupArn;

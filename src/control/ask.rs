@@ -2,7 +2,7 @@
 //! is well-formed, bounded, and printable.
 
 use super::protocol::{
-    ApiError, ClearRequest, HoldRequest, InitRequest, ReasonRequest, RejoinRequest, RunRequest, VERSION,
+    ApiError, ClearRequest, HoldRequest, InitRequest, ReasonRequest, RejoinRequest, RunRequest, TestRequest, VERSION,
 };
 use super::roles::Verb;
 use crate::core::exit::Exit;
@@ -61,6 +61,8 @@ pub enum Ask {
     LatchClear(ClearRequest),
     /// `POST /v1/init`
     Init(InitRequest),
+    /// `POST /v1/alert/test`
+    AlertTest(TestRequest),
     /// `POST /v1/reload`
     Reload,
 }
@@ -96,7 +98,7 @@ impl Wrong {
 struct Nothing {}
 
 /// Paths and their methods.
-const ROUTES: [(&str, &str); 13] = [
+const ROUTES: [(&str, &str); 14] = [
     ("GET", "/v1/status"),
     ("GET", "/v1/progress"),
     ("GET", "/v1/explain"),
@@ -109,6 +111,7 @@ const ROUTES: [(&str, &str); 13] = [
     ("POST", "/v1/unpause"),
     ("POST", "/v1/latch/clear"),
     ("POST", "/v1/init"),
+    ("POST", "/v1/alert/test"),
     ("POST", "/v1/reload"),
 ];
 
@@ -159,6 +162,7 @@ pub fn parse(method: &str, path: &str, query: Option<&str>, body: &[u8]) -> Resu
         "/v1/pause" => Ask::Pause(json(body)?),
         "/v1/unpause" => Ask::Unpause(json(body)?),
         "/v1/latch/clear" => Ask::LatchClear(json(body)?),
+        "/v1/alert/test" => Ask::AlertTest(json(body)?),
         _ => Ask::Init(json(body)?),
     };
     ask.check().map_err(|(error, expected)| Wrong::new(400, error, expected, "correct it and ask again"))?;
@@ -266,6 +270,7 @@ impl Ask {
             Ask::LatchClear(r) if r.unresolved => Verb::LatchClearUnresolved,
             Ask::LatchClear(_) => Verb::LatchClear,
             Ask::Init(_) => Verb::Init,
+            Ask::AlertTest(_) => Verb::AlertTest,
             Ask::Reload => Verb::Reload,
         }
     }
@@ -288,6 +293,7 @@ impl Ask {
             Ask::Hold(r) => format!("{} s{}: {}", r.for_s, if r.all { ", all" } else { "" }, r.reason),
             Ask::LatchClear(r) => format!("{}: {}", r.latch, r.reason),
             Ask::Init(r) => r.reason.clone().unwrap_or_default(),
+            Ask::AlertTest(r) => r.sink.clone().unwrap_or_default(),
         }
     }
 
@@ -314,6 +320,7 @@ impl Ask {
             )),
             Ask::LatchClear(r) => name("latch", &r.latch).and_then(|()| reason(&r.reason)),
             Ask::Init(r) => r.reason.as_deref().map_or(Ok(()), reason),
+            Ask::AlertTest(r) => r.sink.as_deref().map_or(Ok(()), |s| printable("sink", s, NAME_CHARS_MAX)),
         }
     }
 }

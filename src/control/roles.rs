@@ -64,13 +64,15 @@ pub enum Verb {
     LatchClearUnresolved,
     /// Create the fleet record.
     Init,
+    /// Send a test page.
+    AlertTest,
     /// Read the config file again.
     Reload,
 }
 
 impl Verb {
     /// All of them.
-    pub const ALL: [Verb; 16] = [
+    pub const ALL: [Verb; 17] = [
         Verb::Status,
         Verb::Check,
         Verb::Progress,
@@ -86,6 +88,7 @@ impl Verb {
         Verb::LatchClear,
         Verb::LatchClearUnresolved,
         Verb::Init,
+        Verb::AlertTest,
         Verb::Reload,
     ];
 
@@ -107,6 +110,7 @@ impl Verb {
             Verb::LatchClear => "latch clear",
             Verb::LatchClearUnresolved => "latch clear --unresolved",
             Verb::Init => "init --fleet",
+            Verb::AlertTest => "alert test",
             Verb::Reload => "reload",
         }
     }
@@ -121,6 +125,7 @@ impl Verb {
             | Verb::LatchClear
             | Verb::LatchClearUnresolved
             | Verb::Init
+            | Verb::AlertTest
             | Verb::Reload => Role::Admin,
         }
     }
@@ -260,6 +265,7 @@ mod tests {
             (Verb::LatchClear, Admin),
             (Verb::LatchClearUnresolved, Admin),
             (Verb::Init, Admin),
+            (Verb::AlertTest, Admin),
             (Verb::Reload, Admin),
         ];
         assert_eq!(table.map(|(verb, _)| verb), Verb::ALL, "every verb is in the table");

@@ -45,7 +45,10 @@ impl<D: Disk> Ledger<D> {
             Ok(path) => (format!("set aside as {}", path.display()), false),
             Err(e) => (format!("it could not be set aside, so nothing is written over it: {e}"), true),
         };
-        (Ledger::at(disk, generation, blocked), FoundBook::Lost(format!("the book of alerts cannot be used: {why}; {aside}")))
+        (
+            Ledger::at(disk, generation, blocked),
+            FoundBook::Lost(format!("the book of alerts cannot be used: {why}; {aside}")),
+        )
     }
 
     /// Where it could not be read in time: what is there is set aside before the first write.

@@ -98,6 +98,8 @@ pub(crate) fn status() -> Status {
         pages_waiting: Vec::new(),
         last_page_accepted: Some((7, AT + 21 * MIN)),
         last_page: None,
+        alerts: Vec::new(),
+        undelivered: 0,
         sees: vec![source("load balancer"), source("cluster"), source("fleet record"), source("members")],
         warnings: vec!["outside_watch is not set".to_owned()],
         next: Some("backstop explain es-client-2".to_owned()),
@@ -139,6 +141,7 @@ pub(crate) fn check() -> CheckReply {
             verdict(Guard::Rate, Said::Warn, "5 of 6 cycles in the last hour", Exit::Rate),
         ]),
         exit: 100,
+        warnings: Vec::new(),
         would_take: vec![("drain".to_owned(), 300_000), ("check".to_owned(), 15_000)],
         next: Some("backstop explain es-client-2".to_owned()),
     }
