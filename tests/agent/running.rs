@@ -1,9 +1,9 @@
 //! An agent in the world of `fakes`, as one process would be, and time for it.
 
 use crate::fakes::{Fake, GROUPS, name};
+use backstop::agent::alerts::deliver;
 use backstop::agent::handle::{Handle, Reload};
 use backstop::agent::observe;
-use backstop::agent::pages::deliver;
 use backstop::agent::shared::{NodeView, Parts, Shared};
 use backstop::agent::supervisor::{Task, keep, spawn};
 use backstop::agent::turn::{Agent, Request};
