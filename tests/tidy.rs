@@ -13,8 +13,8 @@
 )]
 
 use backstop::core::exit::Exit;
+use backstop::core::finding::Kind;
 use backstop::core::guard::Guard;
-use backstop::core::page::PageKind;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
@@ -132,19 +132,19 @@ fn no_link_inside_the_project_is_dead() {
 }
 
 #[test]
-fn every_kind_of_page_has_a_runbook_that_the_readme_names() {
+fn every_kind_of_alert_has_a_runbook_that_the_readme_names() {
     let readme = read("README.md");
-    for kind in [
-        PageKind::Latched,
-        PageKind::OutOfService,
-        PageKind::ReleaseStuck,
-        PageKind::ConfigUnusable,
-        PageKind::AgentFault,
-    ] {
+    for kind in Kind::ALL {
         let path = format!("docs/runbooks/{}.md", kind.label());
-        assert!(read(&path).starts_with(&format!("# {}", kind.label())), "{path} is about {}", kind.label());
+        let text = read(&path);
+        let (first, rest) = text.split_once("\n\n").unwrap_or_else(|| panic!("{path} has one paragraph only"));
+        assert!(first.starts_with(&format!("# {}: ", kind.label())), "{path} says in its first line what it is about");
+        assert!(rest.starts_with("**What it means.** "), "{path} says what it means");
+        assert!(text.contains("**It ends**"), "{path} says how it ends");
         assert!(readme.contains(&path), "README.md names {path}");
     }
+    let runbooks = files("docs/runbooks", ".md").len();
+    assert_eq!(runbooks, Kind::ALL.len(), "and none is about nothing");
 }
 
 #[test]

@@ -17,14 +17,16 @@ pub(super) fn judge(book: &mut Book, durable: &Durable, seen: &Observed, problem
     let raised: Vec<(About, Page)> =
         book.alerts().iter().filter(|a| a.fires()).filter_map(|a| Some((a.about(), a.page.clone()?))).collect();
     for (about, page) in raised {
-        match about.0 {
-            Kind::Latched if unlatched(&page, durable, seen, now) => book.over(&about, now),
-            Kind::ReleaseStuck if released(&page, durable, seen, now) => book.over(&about, now),
-            Kind::ConfigUnusable if !problem => book.over(&about, now),
-            Kind::OutOfService if in_service(&page, durable, seen, now) => book.seems_over(&about, now),
-            Kind::OutOfService => book.not_over(&about),
-            // A fault of the agent ends by time alone (`core/alert`); the rest is not over.
-            _ => {}
+        // A fault of the agent ends by time alone (`core/alert`).
+        let over = (about.0 == Kind::Latched && unlatched(&page, durable, seen, now))
+            || (about.0 == Kind::ReleaseStuck && released(&page, durable, seen, now))
+            || (about.0 == Kind::ConfigUnusable && !problem);
+        if over {
+            book.over(&about, now);
+        } else if about.0 == Kind::OutOfService && in_service(&page, durable, seen, now) {
+            book.seems_over(&about, now);
+        } else if about.0 == Kind::OutOfService {
+            book.not_over(&about);
         }
     }
 }

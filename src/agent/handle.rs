@@ -3,14 +3,14 @@
 use super::facts;
 use super::shared::{Shared, World, jitter, nonce};
 use super::status;
-use super::supervisor::caught;
+use super::supervisor::{caught, fenced};
 use super::turn::Request;
 use super::verbs::next_for;
 use crate::clock::Clock;
 use crate::control::backend::{Backend, Caller};
 use crate::control::protocol::{
     CheckReply, ClearRequest, Done, Explain, History, HoldRequest, InitRequest, Progress, ReasonRequest, RejoinRequest,
-    RetireRequest, RunReply, RunRequest, Status, VERSION,
+    RetireRequest, RunReply, RunRequest, Status, TestReply, TestRequest, VERSION,
 };
 use crate::core::cycle::{Cycle, Stage};
 use crate::core::error::Schedule;
@@ -423,6 +423,22 @@ impl<W: World> Backend for Handle<W> {
         let over = lines.len().saturating_sub(limit);
         lines.drain(..over);
         History { v: VERSION, lines }
+    }
+
+    async fn alert_test(&self, by: Caller, r: TestRequest) -> TestReply {
+        let parts = self.shared.parts();
+        let (fleet, node) = (parts.config.fleet.to_string(), parts.config.node.name.to_string());
+        let now = self.shared.clock.now();
+        let only = r.sink.clone();
+        let tried =
+            fenced(
+                async move { crate::alerts::test::try_all(&parts.sinks, only.as_deref(), &fleet, &node, &now).await },
+            );
+        let results = tried.await.unwrap_or_default();
+        let told: Vec<String> = results.iter().map(|r| format!("{}: {}", r.sink, r.message)).collect();
+        let reply = crate::alerts::test::reply(results, true, VERSION);
+        self.note("alert test", &by, &json!(r), &Done { exit: reply.exit, message: told.join("; "), next: None });
+        reply
     }
 
     async fn reload(&self) -> Done {

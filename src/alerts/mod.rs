@@ -4,6 +4,7 @@ mod advice;
 pub mod alertmanager;
 pub mod pagerduty;
 mod post;
+pub mod test;
 pub mod text;
 pub mod watch;
 pub mod webhook;

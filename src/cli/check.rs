@@ -1,7 +1,7 @@
 //! `backstop check` and `backstop explain`: why not?
 
 use super::context::Ctx;
-use super::text::{WIDTH, commands, table, with_tail, wrap};
+use super::text::{WIDTH, commands, labelled, table, with_tail, wrap};
 use crate::control::ask::Ask;
 use crate::control::protocol::{CheckReply, Explain};
 use crate::core::exit::Exit;
@@ -47,6 +47,7 @@ fn check_lines(reply: &CheckReply, verbose: bool) -> Vec<String> {
     if !reply.would_take.is_empty() {
         lines.extend(wrap(&format!("Would take {}", would_take(&reply.would_take)), WIDTH));
     }
+    lines.extend(reply.warnings.iter().map(|w| labelled("Warning", w)));
     lines.extend(commands(&reply.next));
     lines
 }

@@ -54,6 +54,7 @@ fn help(ask: &Ask) -> String {
         Ask::Unpause(_) => return "backstop unpause --reason \"why it may go on\"".to_owned(),
         Ask::LatchClear(_) => return "backstop latch list".to_owned(),
         Ask::Retire(_) => return "backstop retire NODE --reason \"why it does not come back\"".to_owned(),
+        Ask::AlertTest(_) => "alert test",
         Ask::Init(_) => return "backstop init --fleet --reason \"why a new record\"".to_owned(),
     };
     format!("backstop {verb} --help")

@@ -1,6 +1,7 @@
 //! The command line: what can be typed. Each verb has its own file; all they know comes over the control socket.
 
 mod agent;
+mod alert;
 mod begin;
 mod check;
 mod context;
@@ -95,6 +96,9 @@ enum Ask {
     /// Failures that block patching until a person has looked
     #[command(subcommand)]
     Latch(fleet::LatchVerb),
+    /// Do pages arrive?
+    #[command(subcommand)]
+    Alert(alert::AlertVerb),
     /// What happened on this node
     History(history::HistoryArgs),
     /// Say that a node is gone for good; on that node itself: leave for good
@@ -155,6 +159,7 @@ async fn ask(verb: Ask, mut ctx: Ctx<'_>) -> anyhow::Result<Exit> {
         Ask::Pause(args) => operate::pause(ctx, args).await,
         Ask::Unpause(args) => operate::unpause(ctx, args).await,
         Ask::Latch(verb) => fleet::latch(ctx, verb).await,
+        Ask::Alert(verb) => alert::alert(ctx, verb).await,
         Ask::History(args) => history::history(ctx, &args).await,
         Ask::Retire(args) => fleet::retire(ctx, args).await,
         Ask::Init(args) => fleet::init(ctx, args).await,

@@ -2,7 +2,8 @@
 //! is well-formed, bounded, and printable.
 
 use super::protocol::{
-    ApiError, ClearRequest, HoldRequest, InitRequest, ReasonRequest, RejoinRequest, RetireRequest, RunRequest, VERSION,
+    ApiError, ClearRequest, HoldRequest, InitRequest, ReasonRequest, RejoinRequest, RetireRequest, RunRequest,
+    TestRequest, VERSION,
 };
 use super::roles::Verb;
 use crate::core::exit::Exit;
@@ -63,6 +64,8 @@ pub enum Ask {
     Retire(RetireRequest),
     /// `POST /v1/init`
     Init(InitRequest),
+    /// `POST /v1/alert/test`
+    AlertTest(TestRequest),
     /// `POST /v1/reload`
     Reload,
 }
@@ -98,7 +101,7 @@ impl Wrong {
 struct Nothing {}
 
 /// Paths and their methods.
-const ROUTES: [(&str, &str); 14] = [
+const ROUTES: [(&str, &str); 15] = [
     ("GET", "/v1/status"),
     ("GET", "/v1/progress"),
     ("GET", "/v1/explain"),
@@ -112,6 +115,7 @@ const ROUTES: [(&str, &str); 14] = [
     ("POST", "/v1/latch/clear"),
     ("POST", "/v1/retire"),
     ("POST", "/v1/init"),
+    ("POST", "/v1/alert/test"),
     ("POST", "/v1/reload"),
 ];
 
@@ -163,6 +167,7 @@ pub fn parse(method: &str, path: &str, query: Option<&str>, body: &[u8]) -> Resu
         "/v1/unpause" => Ask::Unpause(json(body)?),
         "/v1/latch/clear" => Ask::LatchClear(json(body)?),
         "/v1/retire" => Ask::Retire(json(body)?),
+        "/v1/alert/test" => Ask::AlertTest(json(body)?),
         _ => Ask::Init(json(body)?),
     };
     ask.check().map_err(|(error, expected)| Wrong::new(400, error, expected, "correct it and ask again"))?;
@@ -271,6 +276,7 @@ impl Ask {
             Ask::LatchClear(_) => Verb::LatchClear,
             Ask::Retire(_) => Verb::Retire,
             Ask::Init(_) => Verb::Init,
+            Ask::AlertTest(_) => Verb::AlertTest,
             Ask::Reload => Verb::Reload,
         }
     }
@@ -294,6 +300,7 @@ impl Ask {
             Ask::LatchClear(r) => format!("{}: {}", r.latch, r.reason),
             Ask::Retire(r) => format!("{}: {}", r.node, r.reason),
             Ask::Init(r) => r.reason.clone().unwrap_or_default(),
+            Ask::AlertTest(r) => r.sink.clone().unwrap_or_default(),
         }
     }
 
@@ -321,6 +328,7 @@ impl Ask {
             Ask::LatchClear(r) => name("latch", &r.latch).and_then(|()| reason(&r.reason)),
             Ask::Retire(r) => name("node", &r.node).and_then(|()| reason(&r.reason)),
             Ask::Init(r) => r.reason.as_deref().map_or(Ok(()), reason),
+            Ask::AlertTest(r) => r.sink.as_deref().map_or(Ok(()), |s| printable("sink", s, NAME_CHARS_MAX)),
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::protocol::{
     CheckReply, ClearRequest, Done, Explain, History, HoldRequest, InitRequest, Progress, ReasonRequest, RejoinRequest,
-    RetireRequest, RunReply, RunRequest, Status,
+    RetireRequest, RunReply, RunRequest, Status, TestReply, TestRequest,
 };
 use std::future::Future;
 
@@ -45,6 +45,8 @@ pub trait Backend: Clone + Send + Sync + 'static {
     fn explain(&self, node: Option<String>) -> impl Future<Output = Explain> + Send;
     /// What happened on this node.
     fn history(&self, limit: usize) -> impl Future<Output = History> + Send;
+    /// A test page, and its end, through the pagers.
+    fn alert_test(&self, by: Caller, r: TestRequest) -> impl Future<Output = TestReply> + Send;
     /// Read the config file again.
     fn reload(&self) -> impl Future<Output = Done> + Send;
 }

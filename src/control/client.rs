@@ -3,7 +3,7 @@
 use super::ask::encode;
 use super::protocol::{
     ApiError, CheckReply, ClearRequest, Done, Explain, History, HoldRequest, InitRequest, Progress, ReasonRequest,
-    RejoinRequest, RetireRequest, RunReply, RunRequest, Status,
+    RejoinRequest, RetireRequest, RunReply, RunRequest, Status, TestReply, TestRequest,
 };
 use crate::core::exit::Exit;
 use http_body_util::{BodyExt, Full, Limited};
@@ -25,6 +25,8 @@ const ANSWER_BYTES_MAX: usize = 16 * 1024 * 1024;
 const QUICK: Duration = Duration::from_secs(10);
 /// Time for what asks the world first.
 const LONG: Duration = Duration::from_secs(90);
+/// Time for two messages to every pager, one after the other.
+const TEST: Duration = Duration::from_mins(5);
 /// Time for what waits up to 20 s for news.
 const POLL: Duration = Duration::from_secs(35);
 
@@ -186,6 +188,12 @@ impl Client {
     /// `POST /v1/init`
     pub async fn init(&self, r: &InitRequest) -> Result<Done, ClientError> {
         self.post("/v1/init", r).await
+    }
+
+    /// `POST /v1/alert/test`
+    pub async fn alert_test(&self, r: &TestRequest) -> Result<TestReply, ClientError> {
+        let body = serde_json::to_vec(r).map_err(|e| ClientError::Strange { why: e.to_string() })?;
+        self.call("POST", "/v1/alert/test", body, TEST).await
     }
 
     /// `POST /v1/reload`

@@ -66,13 +66,15 @@ pub enum Verb {
     Retire,
     /// Create the fleet record.
     Init,
+    /// Send a test page.
+    AlertTest,
     /// Read the config file again.
     Reload,
 }
 
 impl Verb {
     /// All of them.
-    pub const ALL: [Verb; 17] = [
+    pub const ALL: [Verb; 18] = [
         Verb::Status,
         Verb::Check,
         Verb::Progress,
@@ -89,6 +91,7 @@ impl Verb {
         Verb::LatchClearUnresolved,
         Verb::Retire,
         Verb::Init,
+        Verb::AlertTest,
         Verb::Reload,
     ];
 
@@ -111,6 +114,7 @@ impl Verb {
             Verb::LatchClearUnresolved => "latch clear --unresolved",
             Verb::Retire => "retire",
             Verb::Init => "init --fleet",
+            Verb::AlertTest => "alert test",
             Verb::Reload => "reload",
         }
     }
@@ -126,6 +130,7 @@ impl Verb {
             | Verb::LatchClearUnresolved
             | Verb::Retire
             | Verb::Init
+            | Verb::AlertTest
             | Verb::Reload => Role::Admin,
         }
     }
@@ -266,6 +271,7 @@ mod tests {
             (Verb::LatchClearUnresolved, Admin),
             (Verb::Retire, Admin),
             (Verb::Init, Admin),
+            (Verb::AlertTest, Admin),
             (Verb::Reload, Admin),
         ];
         assert_eq!(table.map(|(verb, _)| verb), Verb::ALL, "every verb is in the table");

@@ -3,7 +3,7 @@
 use super::ask::{self, Ask, Wrong};
 use super::backend::{Backend, Caller};
 use super::peer::Peer;
-use super::protocol::{Done, RunReply};
+use super::protocol::{Done, RunReply, TestReply};
 use super::roles::{Roles, Verb, allowed};
 use super::socket::{self, Place};
 pub use super::socket::{BindError, Replace};
@@ -261,6 +261,7 @@ async fn perform<B: Backend>(shared: &Shared<B>, by: Caller, ask: Ask) -> Result
         Ask::LatchClear(r) => done(&backend.clear_latch(by, r).await),
         Ask::Retire(r) => done(&backend.retire(by, r).await),
         Ask::Init(r) => done(&backend.init(by, r).await),
+        Ask::AlertTest(r) => tested(&backend.alert_test(by, r).await),
         Ask::Reload => done(&backend.reload().await),
     })
 }
@@ -271,6 +272,11 @@ fn read_only<T: Serialize>(body: &T) -> Performed {
 
 fn done(d: &Done) -> Performed {
     Performed { outcome: Outcome::Answered(d.exit, d.message.clone()), answer: reply(StatusCode::OK, d) }
+}
+
+fn tested(r: &TestReply) -> Performed {
+    let told: Vec<String> = r.results.iter().map(|r| format!("{}: {}", r.sink, r.message)).collect();
+    Performed { outcome: Outcome::Answered(r.exit, told.join("; ")), answer: reply(StatusCode::OK, r) }
 }
 
 fn run(r: &RunReply) -> Performed {

@@ -62,9 +62,14 @@ impl ReceiverControl {
         pace::lock(&self.shared).received.clone()
     }
 
-    /// What was stored and answered 2xx.
+    /// What fires and was answered 2xx.
     pub fn accepted(&self) -> Vec<Received> {
-        self.received().into_iter().filter(|r| r.accepted).collect()
+        self.received().into_iter().filter(|r| r.accepted && r.body["event"] != "resolve").collect()
+    }
+
+    /// What is over and was answered 2xx.
+    pub fn resolved(&self) -> Vec<Received> {
+        self.received().into_iter().filter(|r| r.accepted && r.body["event"] == "resolve").collect()
     }
 
     /// The next requests are answered so, one each; then as before.

@@ -335,8 +335,9 @@ impl Fake {
         serde_json::from_slice(self.inner().record.as_ref().unwrap()).unwrap()
     }
 
+    /// What was paged about; not that it is over.
     pub fn pages(&self) -> Vec<Rendered> {
-        self.inner().pages.clone()
+        self.inner().pages.iter().filter(|p| p.event != "resolve").cloned().collect()
     }
 
     pub fn calls(&self, call: Call) -> usize {

@@ -9,8 +9,8 @@ use backstop::agent::turn::Request;
 use backstop::alerts::Rendered;
 use backstop::core::cycle::{Durable, Seen};
 use backstop::core::error::{Class, Fault, RETRY_AFTER_MAX_MS};
-use backstop::core::ids::{CycleId, InstanceId};
-use backstop::core::page::{self, Page, PageKind, Severity};
+use backstop::core::ids::InstanceId;
+use backstop::core::page::{self, PageKind, Severity};
 use backstop::fleet::Fleet;
 use backstop::host::identity::InstanceIdentity;
 use backstop::ports::{BoxFuture, PageSink};
@@ -91,9 +91,8 @@ impl World {
     fn raise(&self, message: &str) {
         let raised = backstop::clock::Clock::now(&self.fake.clock);
         self.change(|durable| {
-            let cycle = Some(CycleId(message.into()));
-            let page = page::about_cycle(durable, PageKind::Latched, Severity::Critical, message.into(), &raised);
-            page::raise(durable, Page { cycle, ..page });
+            let page = page::about_cycle(durable, PageKind::AgentFault, Severity::Critical, message.into(), &raised);
+            page::raise(durable, page);
         });
     }
 

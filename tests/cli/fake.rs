@@ -4,7 +4,7 @@ use crate::samples;
 use backstop::control::backend::{Backend, Caller};
 use backstop::control::protocol::{
     CheckReply, ClearRequest, Done, Explain, History, HoldRequest, InitRequest, Progress, ProgressStep, ReasonRequest,
-    RejoinRequest, RetireRequest, RunReply, RunRequest, Status,
+    RejoinRequest, RetireRequest, RunReply, RunRequest, Status, TestReply, TestRequest, TestResult,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -160,6 +160,13 @@ impl Backend for Fake {
         let mut history = self.script().history;
         history.lines.truncate(limit);
         history
+    }
+
+    async fn alert_test(&self, _: Caller, r: TestRequest) -> TestReply {
+        let done = self.done(format!("alert test {:?}", r.sink)).await;
+        let accepted = done.exit == 0;
+        let result = TestResult { sink: "webhook".to_owned(), accepted, message: done.message };
+        TestReply { v: 1, results: vec![result], exit: done.exit, next: done.next }
     }
 
     async fn reload(&self) -> Done {

@@ -6,7 +6,7 @@ use crate::config::{Config, Mode};
 use crate::control::backend::{Backend, Caller};
 use crate::control::protocol::{
     CheckReply, ClearRequest, Done, Explain, History, HoldRequest, InitRequest, Progress, ReasonRequest, RejoinRequest,
-    RetireRequest, RunReply, RunRequest, Status, VERSION,
+    RetireRequest, RunReply, RunRequest, Status, TestReply, TestRequest, VERSION,
 };
 use crate::core::exit::Exit;
 use crate::core::guard::Verdicts;
@@ -182,6 +182,16 @@ impl<B: Backend> Backend for Front<B> {
         match self.behind() {
             Ok(backend) => backend.history(limit).await,
             Err(_) => History { v: VERSION, lines: Vec::new() },
+        }
+    }
+
+    async fn alert_test(&self, by: Caller, r: TestRequest) -> TestReply {
+        match self.behind() {
+            Ok(backend) => backend.alert_test(by, r).await,
+            Err(starting) => {
+                let next = Some(format!("backstop status   ({starting})"));
+                TestReply { v: VERSION, results: Vec::new(), exit: Exit::Unreachable.code(), next }
+            }
         }
     }
 

@@ -343,6 +343,11 @@ impl Alert {
         self.heard() || self.named || self.sent.values().any(|s| s.covered.is_some())
     }
 
+    /// Somebody should still hear of it, though it may be over by now.
+    fn owed(&self) -> bool {
+        !self.told() || self.waiting.iter().any(|w| self.heard < Some(w.at))
+    }
+
     /// Since when no look could judge it.
     pub fn unjudged(&self) -> Option<&Now> {
         self.unjudged.as_ref()
@@ -436,7 +441,7 @@ impl Book {
 
     /// Alerts that nobody has been told of yet, though somebody should.
     pub fn undelivered(&self) -> u32 {
-        let n = self.alerts.iter().filter(|a| !a.told() && a.folded.is_none()).count();
+        let n = self.alerts.iter().filter(|a| a.owed() && a.folded.is_none()).count();
         u32::try_from(n).unwrap_or(u32::MAX)
     }
 

@@ -98,7 +98,7 @@ impl Book {
         let mut wanted = BTreeSet::new();
         if !alert.fires() {
             // A person hears of it though it is over by now.
-            if !alert.told() && !hidden && self.turn(alert, sink, now) {
+            if alert.owed() && !hidden && self.turn(alert, sink, now) {
                 wanted.insert(0);
             }
             return wanted;
