@@ -343,9 +343,7 @@ fn sinks(chosen: &Chosen) -> (Vec<Box<dyn PageSink>>, Option<String>) {
 fn store(chosen: &Chosen) -> fleet::Store {
     let c = &chosen.config;
     match (&chosen.lost, &c.record.store) {
-        (Some(why), _) => {
-            fleet::Store::File(FileFleet::none(format!("where the fleet record is is not known: {why}")))
-        }
+        (Some(why), _) => fleet::Store::File(FileFleet::none(format!("where the fleet record is is not known: {why}"))),
         (None, Store::File { dir }) => fleet::Store::File(FileFleet::at(dir)),
         (None, Store::Elasticsearch { index }) => fleet::Store::Elasticsearch(EsFleet::new(record_settings(c, index))),
     }

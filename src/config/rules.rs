@@ -237,7 +237,11 @@ fn other_hosts(raw: &Raw) -> usize {
     let host = |url: &str| Url::parse(url).ok().and_then(|url| url.host_str().map(str::to_owned));
     let mine = [host(&raw.elasticsearch.url), Some(raw.node.name.clone())];
     let endpoints = raw.elasticsearch.record_endpoints.iter().filter(|url| !loopback_text(url));
-    endpoints.filter_map(|url| host(url)).filter(|h| !mine.iter().flatten().any(|m| m == h)).collect::<BTreeSet<_>>().len()
+    endpoints
+        .filter_map(|url| host(url))
+        .filter(|h| !mine.iter().flatten().any(|m| m == h))
+        .collect::<BTreeSet<_>>()
+        .len()
 }
 
 fn elbv2(findings: &mut Findings<'_>, raw: &Raw) {

@@ -21,7 +21,9 @@ impl ClusterNodes for NodeChecker {
         let whole = call.saturating_mul(STEPS_MAX);
         match tokio::time::timeout(whole, ask(settings, call)).await {
             Ok(outcome) => outcome,
-            Err(_) => Err(Fault::transport(format!("client nodes as {} lists them: not within {whole:?}", settings.url))),
+            Err(_) => {
+                Err(Fault::transport(format!("client nodes as {} lists them: not within {whole:?}", settings.url)))
+            }
         }
     }
 }
@@ -119,11 +121,16 @@ mod tests {
         legacy["roles"] = json!(["ml", "remote_cluster_client"]);
         let mut silent = node("es-3", "x");
         silent.as_object_mut().unwrap().remove("http");
-        let all = listed("x", &body(0, &json!({"b": legacy, "a": node("es-1", "[fd00::1]:9200"), "c": silent}))).unwrap();
+        let all =
+            listed("x", &body(0, &json!({"b": legacy, "a": node("es-1", "[fd00::1]:9200"), "c": silent}))).unwrap();
         let seen: Vec<_> = all.iter().map(|n| (&*n.id, &*n.name, &*n.address, n.port)).collect();
         assert_eq!(
             seen,
-            [("a", "es-1", "fd00::1", Some(9200)), ("b", "es-2", "10.0.0.2", Some(9200)), ("c", "es-3", "10.0.0.9", None)]
+            [
+                ("a", "es-1", "fd00::1", Some(9200)),
+                ("b", "es-2", "10.0.0.2", Some(9200)),
+                ("c", "es-3", "10.0.0.9", None)
+            ]
         );
         assert_eq!(listed("x", &body(0, &json!({}))).unwrap(), [], "a cluster without client nodes");
     }

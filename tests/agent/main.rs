@@ -21,6 +21,7 @@ mod kill;
 mod lost;
 mod meeting;
 mod pages;
+mod race;
 mod running;
 mod scene;
 mod start_states;

@@ -173,8 +173,10 @@ async fn exchange(
     let response = sent.map_err(|error| {
         let causes = Causes::of(&error);
         let reached = if causes.refused() { Reached::Nothing } else { Reached::Connection };
-        // Only of a refused connection is it certain that nothing went over it.
-        let unsent = causes.refused();
+        // Only of a refused connection is it certain that nothing went over it; and only of one to this server, since the
+        // library follows redirects. The text names the URL; where it no longer does, nothing counts as unsent.
+        let unsent =
+            causes.refused() && base_url(&url).is_ok_and(|u| causes.texts.iter().any(|t| t.contains(u.as_str())));
         Unanswered { fault: unanswered(&what, tls, reached, error.is_timeout(), &causes), unsent }
     })?;
     let status = response.status_code().as_u16();
@@ -182,10 +184,14 @@ async fn exchange(
     *how_far.lock().unwrap_or_else(PoisonError::into_inner) = Reached::Head(status);
     if !asked(response.url(), &url, &call.path) {
         // The library follows redirects, and nobody can keep it from that: whoever answered is not whom we asked.
-        return Err(maybe(Fault::transport(format!("{what}: a redirect to another place: is this the node's own port?"))));
+        return Err(maybe(Fault::transport(format!(
+            "{what}: a redirect to another place: is this the node's own port?"
+        ))));
     }
     let too_long = |length: u64| {
-        maybe(Fault::transport(format!("{what}: the answer (HTTP {status}) has {length} bytes, more than {limit_answer}")))
+        maybe(Fault::transport(format!(
+            "{what}: the answer (HTTP {status}) has {length} bytes, more than {limit_answer}"
+        )))
     };
     let stated = response.headers().get(CONTENT_LENGTH).and_then(|v| v.to_str().ok()?.parse::<u64>().ok());
     if let Some(length) = stated.filter(|n| *n > limit_answer) {

@@ -34,11 +34,7 @@ impl Endpoints {
 
     /// A call that changes nothing: asked of the next server too, unless an answer says that waiting is in vain. `judge`
     /// makes of a complete answer what was asked for.
-    pub(super) async fn read<T>(
-        &self,
-        call: &Call,
-        judge: impl Fn(&Answer) -> Result<T, Fault>,
-    ) -> Result<T, Fault> {
+    pub(super) async fn read<T>(&self, call: &Call, judge: impl Fn(&Answer) -> Result<T, Fault>) -> Result<T, Fault> {
         let mut faults = Vec::new();
         for (at, endpoint) in self.turn() {
             let judged = match endpoint.ask(call.clone(), self.timeout).await {
@@ -71,7 +67,11 @@ impl Endpoints {
             match endpoint.ask(call.clone(), self.timeout).await {
                 Ok(answer) => {
                     // A server that cannot do it now is not asked first the next time.
-                    if answer.status >= 500 { self.bad(at) } else { self.good(at) }
+                    if answer.status >= 500 {
+                        self.bad(at)
+                    } else {
+                        self.good(at)
+                    }
                     return Ok(answer);
                 }
                 Err(Unanswered { fault, unsent: true }) => {
@@ -107,7 +107,8 @@ fn together(faults: Vec<Fault>) -> Fault {
     let class = faults.iter().map(|f| f.class).find(|c| *c != Class::Transport).unwrap_or(Class::Transport);
     let retry_after_ms = faults.iter().filter_map(|f| f.retry_after_ms).max();
     let said: Vec<String> = faults.into_iter().map(|f| f.message).collect();
-    let message = if said.is_empty() { "no server is configured for the fleet record".to_owned() } else { said.join("; ") };
+    let message =
+        if said.is_empty() { "no server is configured for the fleet record".to_owned() } else { said.join("; ") };
     Fault { class, message, retry_after_ms }
 }
 

@@ -91,7 +91,11 @@ impl EsFleet {
     }
 
     /// The whole of an operation, bounded. `late`: what one is that did not come to its end.
-    async fn bounded<T>(&self, late: Class, work: impl Future<Output = Result<T, CasFault>> + Send) -> Result<T, CasFault> {
+    async fn bounded<T>(
+        &self,
+        late: Class,
+        work: impl Future<Output = Result<T, CasFault>> + Send,
+    ) -> Result<T, CasFault> {
         let whole = self.0.endpoints.whole();
         match tokio::time::timeout(whole, work).await {
             Ok(done) => done,
@@ -111,7 +115,9 @@ impl EsFleet {
 fn fault<T>(done: Result<T, CasFault>) -> Result<T, Fault> {
     done.map_err(|e| match e {
         CasFault::Fault(fault) => fault,
-        CasFault::Conflict => Fault::new(Class::Refused, "the index of the fleet record is gone: backstop init --fleet"),
+        CasFault::Conflict => {
+            Fault::new(Class::Refused, "the index of the fleet record is gone: backstop init --fleet")
+        }
     })
 }
 
@@ -154,7 +160,10 @@ impl Inner {
             Index::Ours { uuid } => Ok(uuid),
             Index::Missing => {
                 let next = "if this fleet is new: backstop init --fleet; if not, find out who removed it first";
-                Err(Fault::new(Class::Refused, format!("there is no index {} for the fleet record; {next}", self.index)))
+                Err(Fault::new(
+                    Class::Refused,
+                    format!("there is no index {} for the fleet record; {next}", self.index),
+                ))
             }
         }
     }
@@ -164,7 +173,7 @@ impl Inner {
         let id = record_id(&self.fleet);
         let call = self.call(Method::Get, &["_doc", &id], &[], None);
         let what = format!("GET {}/_doc/{id}", self.index);
-        let got = self.endpoints.read(&call, |answer| answers::got(&what, &id, answer)).await?;
+        let got = self.endpoints.read(&call, |answer| answers::got(&what, &self.index, &id, answer)).await?;
         // The index is asked after the document: one that was replaced in between is seen.
         let (source, position) = match got {
             Got::NoIndex => return Ok(None),
@@ -204,9 +213,8 @@ impl Inner {
     async fn put_record(&self, create: bool, at: Option<&At>, uuid: &str, bytes: Vec<u8>) -> Result<Version, CasFault> {
         let id = record_id(&self.fleet);
         let body = self.envelope(None, uuid, bytes).map_err(CasFault::Fault)?;
-        let (seq_no, term) = at.map_or_else(Default::default, |at| {
-            (at.position.seq_no.to_string(), at.position.primary_term.to_string())
-        });
+        let (seq_no, term) = at
+            .map_or_else(Default::default, |at| (at.position.seq_no.to_string(), at.position.primary_term.to_string()));
         let mut query = vec![("timeout", SERVER_TIMEOUT)];
         if at.is_some() {
             query.extend([("if_seq_no", seq_no.as_str()), ("if_primary_term", term.as_str())]);
@@ -216,7 +224,7 @@ impl Inner {
         let answer = self.endpoints.write(&call).await.map_err(CasFault::Fault)?;
         let what = format!("PUT {}/{segment}/{id}", self.index);
         let result: &[&str] = if create { &["created"] } else { &["updated"] };
-        let position = answers::written(&what, &id, result, &answer)?;
+        let position = answers::written(&what, &self.index, &id, result, &answer)?;
         Ok(At { uuid: uuid.to_owned(), position }.version())
     }
 
@@ -281,14 +289,14 @@ impl Inner {
         let call = self.call(Method::Put, &["_doc", &id], &[("timeout", SERVER_TIMEOUT)], Some(&body));
         let answer = self.endpoints.write(&call).await.map_err(CasFault::Fault)?;
         let what = format!("PUT {}/_doc/{id}", self.index);
-        answers::written(&what, &id, &["created", "updated"], &answer).map(|_| ())
+        answers::written(&what, &self.index, &id, &["created", "updated"], &answer).map(|_| ())
     }
 
     async fn delete_member(&self, instance: &str) -> Result<(), Fault> {
         let id = member_id(&self.fleet, plain(instance)?);
         let call = self.call(Method::Delete, &["_doc", &id], &[("timeout", SERVER_TIMEOUT)], None);
         let answer = self.endpoints.write(&call).await?;
-        answers::deleted(&format!("DELETE {}/_doc/{id}", self.index), &id, &answer)
+        answers::deleted(&format!("DELETE {}/_doc/{id}", self.index), &self.index, &id, &answer)
     }
 }
 
