@@ -203,7 +203,8 @@ const CROSS: &[(&str, &str, &str)] = &[
     ("", "[node]\ninstance_id = \"i-123\"", "node.instance_id"),
     ("", "[paths]\nstate_dir = \"/run/backstop/\"", "paths.state_dir"),
     ("", "[record]\nstore = \"file\"", "record.single_host"),
-    ("", "[record]\nsingle_host = true", "record.store"),
+    ("", "[record]", "elasticsearch.record_endpoints"),
+    ("", "[record]\nsingle_host = false", "elasticsearch.record_endpoints"),
 ];
 
 #[test]
@@ -212,6 +213,38 @@ fn settings_that_contradict_each_other_are_one_problem_each() {
         let problems = refused(&with(top, tables));
         assert_eq!(keys_of(&problems), [*key], "{top} {tables}: {problems:#?}");
     }
+}
+
+#[test]
+fn the_record_is_kept_where_it_can_be_reached_while_this_node_is_patched() {
+    let store = |endpoints: &str, more: &str| {
+        with(
+            "",
+            &format!(
+                "[elasticsearch]\nurl = \"https://es-1.internal:9200\"\nrecord_endpoints = [{endpoints}]\n[record]\n{more}"
+            ),
+        )
+    };
+    let (config, warnings) = accepted(&store("\"https://es-2:9200\", \"https://es-3:9200\"", "index = \"fleets\""));
+    assert_eq!(config.record.store, Store::Elasticsearch { index: "fleets".into() });
+    assert_eq!(warnings.len(), 1, "outside_watch alone: {warnings:?}");
+    let (config, _) = accepted(&with("", "[record]\nsingle_host = true"));
+    assert_eq!(config.record.store, Store::Elasticsearch { index: "backstop-fleet".into() });
+    for short in [
+        "\"https://es-2:9200\"",
+        "\"https://es-2:9200\", \"https://es-2:9201\"",
+        "\"https://es-2:9200\", \"http://127.0.0.1:9200\"",
+        "\"https://es-2:9200\", \"https://es-1.internal:9201\"",
+        // `accepted` and `refused` call this host es-1.
+        "\"https://es-2:9200\", \"https://es-1:9200\"",
+    ] {
+        let problems = refused(&store(short, ""));
+        assert_eq!(keys_of(&problems), ["elasticsearch.record_endpoints"], "{short}: {problems:#?}");
+        assert!(problems[0].found.contains("1 that is not this host"), "{problems:#?}");
+        accepted(&store(short, "single_host = true"));
+    }
+    let (_, warnings) = accepted(&with("", "[record]\nstore = \"file\"\nsingle_host = true\nindex = \"x\""));
+    assert!(warnings.iter().any(|w| w.key == "record.index"), "{warnings:?}");
 }
 
 #[test]
@@ -339,7 +372,7 @@ fn a_file_that_is_not_text_or_too_long_is_said_so() {
         assert_eq!(problems.list().len(), 1);
         assert!(problems.list()[0].found.contains(says), "{problems}");
     }
-    assert_eq!(keys_of(&refused("")), ["fleet", "target_group", "pager", "record.store"]);
+    assert_eq!(keys_of(&refused("")), ["fleet", "target_group", "pager", "elasticsearch.record_endpoints"]);
 }
 
 #[test]
@@ -411,8 +444,10 @@ fn the_sample_file_is_what_the_table_of_keys_says() {
 }
 
 #[test]
-fn the_sample_file_loads_with_and_without_its_comments_to_what_the_minimal_file_says() {
-    let (minimal, _) = accepted(MINIMAL);
+fn the_sample_file_loads_with_and_without_its_comments_to_what_a_minimal_file_says() {
+    let endpoints = "[\"https://es-data-1:9200\", \"https://es-data-2:9200\"]";
+    let minimal = with("", &format!("[elasticsearch]\nrecord_endpoints = {endpoints}\n[record]"));
+    let (minimal, _) = accepted(&minimal);
     assert_eq!(accepted(SAMPLE).0, minimal);
     let mut uncommented = String::new();
     let mut named = BTreeSet::new();

@@ -22,6 +22,7 @@ mod lost;
 mod meeting;
 mod pages;
 mod retire;
+mod race;
 mod running;
 mod scene;
 mod start_states;

@@ -1,16 +1,16 @@
-//! A fleet record in a file, and a barrier in front of it.
+//! A fleet record in a store, and a barrier in front of it.
 
 use backstop::core::error::Fault;
-use backstop::fleet::file::FileFleet;
+use backstop::fleet::Store;
 use backstop::ports::{CasFault, FleetStore, Version};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use tokio::sync::Barrier;
 
-/// The file store, but the first write of each agent waits until all agents are at theirs: by then all have read.
+/// A store, but the first write of each agent waits until all agents are at theirs: by then all have read.
 #[derive(Clone)]
 pub struct Meeting {
-    store: FileFleet,
+    store: Option<Store>,
     barrier: Arc<Barrier>,
     /// What each first write expects the record to be.
     read: Arc<Mutex<Vec<Version>>>,
@@ -20,9 +20,9 @@ pub struct Meeting {
 
 impl Meeting {
     /// For so many agents.
-    pub fn new(store: FileFleet, agents: usize) -> Meeting {
+    pub fn new(agents: usize) -> Meeting {
         Meeting {
-            store,
+            store: None,
             barrier: Arc::new(Barrier::new(agents)),
             read: Arc::default(),
             met: Arc::default(),
@@ -30,9 +30,13 @@ impl Meeting {
         }
     }
 
-    /// The way of one more agent to the same barrier.
-    pub fn seat(&self) -> Meeting {
-        Meeting { met: Arc::default(), acknowledged: Arc::default(), ..self.clone() }
+    /// The way of one more agent to the same barrier, and to the store behind it.
+    pub fn seat(&self, store: Store) -> Meeting {
+        Meeting { store: Some(store), met: Arc::default(), acknowledged: Arc::default(), ..self.clone() }
+    }
+
+    fn store(&self) -> &Store {
+        self.store.as_ref().expect("only a seat is asked")
     }
 
     /// What the record was for each agent's first write.
@@ -46,7 +50,7 @@ impl Meeting {
     }
 
     pub async fn read(&self) -> Result<Option<(Vec<u8>, Version)>, Fault> {
-        self.store.read().await
+        self.store().read().await
     }
 
     pub async fn compare_and_set(&self, expected: &Version, bytes: Vec<u8>) -> Result<Version, CasFault> {
@@ -54,7 +58,7 @@ impl Meeting {
             self.read.lock().unwrap().push(expected.clone());
             self.barrier.wait().await;
         }
-        let done = self.store.compare_and_set(expected, bytes).await;
+        let done = self.store().compare_and_set(expected, bytes).await;
         self.acknowledged.fetch_add(usize::from(done.is_ok()), Ordering::SeqCst);
         done
     }

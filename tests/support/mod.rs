@@ -8,6 +8,9 @@
     reason = "each test binary uses a part; what fails here fails the test"
 )]
 
+pub(crate) mod engine;
+pub(crate) mod index;
+pub(crate) mod relay;
 pub(crate) mod tls;
 pub(crate) mod wire;
 

@@ -76,11 +76,15 @@ pub(super) fn index_body(hidden: bool) -> Value {
 /// The index by this name, and that `init` made it: one that a server made by itself at a first write would find members by
 /// words instead of names.
 pub(super) fn index(what: &str, name: &str, answer: &Answer) -> Result<Index, Fault> {
-    if no_such_index(answer) {
+    if no_such_index(name, answer) {
         return Ok(Index::Missing);
     }
     let body = success(what, answer, &[200])?;
     let Some(index) = body.get(name) else {
+        let others = body.as_object().into_iter().flatten();
+        if others.filter(|(_, index)| index.get("settings").is_some()).count() != 1 {
+            return Err(strange(what, "an index"));
+        }
         let why = format!("{what}: no index of this name answers: is {name} an alias? record.index must name an index");
         return Err(Fault::new(Class::Refused, why));
     };
@@ -117,8 +121,8 @@ pub(super) fn index_made(what: &str, answer: &Answer) -> Result<bool, Fault> {
 }
 
 /// A document by its id.
-pub(super) fn got(what: &str, id: &str, answer: &Answer) -> Result<Got, Fault> {
-    if no_such_index(answer) {
+pub(super) fn got(what: &str, name: &str, id: &str, answer: &Answer) -> Result<Got, Fault> {
+    if no_such_index(name, answer) {
         return Ok(Got::NoIndex);
     }
     let object = answer.object();
@@ -135,7 +139,17 @@ pub(super) fn got(what: &str, id: &str, answer: &Answer) -> Result<Got, Fault> {
 }
 
 /// A write was applied: only then is it a yes. `results`: what it may have come to.
-pub(super) fn written(what: &str, id: &str, results: &[&str], answer: &Answer) -> Result<Position, CasFault> {
+pub(super) fn written(
+    what: &str,
+    name: &str,
+    id: &str,
+    results: &[&str],
+    answer: &Answer,
+) -> Result<Position, CasFault> {
+    // With the index gone the document is gone too, and another one is not made in its place.
+    if no_such_index(name, answer) {
+        return Err(CasFault::Conflict);
+    }
     let object = answer.object();
     let error = object.as_ref().and_then(error_type);
     match (answer.status, error.as_deref()) {
@@ -148,17 +162,14 @@ pub(super) fn written(what: &str, id: &str, results: &[&str], answer: &Answer) -
                 CasFault::Fault(Fault::new(Class::OutcomeUnknown, why))
             })
         }
-        // With the index gone the document is gone too, and another one is not made in its place.
-        (409, Some("version_conflict_engine_exception")) | (404, Some("index_not_found_exception")) => {
-            Err(CasFault::Conflict)
-        }
+        (409, Some("version_conflict_engine_exception")) => Err(CasFault::Conflict),
         _ => Err(CasFault::Fault(not_written(what, answer))),
     }
 }
 
 /// The document is gone, by this call or before it.
-pub(super) fn deleted(what: &str, id: &str, answer: &Answer) -> Result<(), Fault> {
-    if no_such_index(answer) {
+pub(super) fn deleted(what: &str, name: &str, id: &str, answer: &Answer) -> Result<(), Fault> {
+    if no_such_index(name, answer) {
         return Ok(());
     }
     let object = answer.object().unwrap_or_default();
@@ -232,9 +243,11 @@ fn not_written(what: &str, answer: &Answer) -> Fault {
     if begun { Fault { class: Class::OutcomeUnknown, ..fault } } else { fault }
 }
 
-fn no_such_index(answer: &Answer) -> bool {
-    answer.status == 404
-        && answer.object().as_ref().and_then(error_type).as_deref() == Some("index_not_found_exception")
+/// A complete answer says that there is no index of this very name.
+fn no_such_index(name: &str, answer: &Answer) -> bool {
+    let Some(object) = answer.object().filter(|_| answer.status == 404) else { return false };
+    error_type(&object).as_deref() == Some("index_not_found_exception")
+        && object.pointer("/error/index").and_then(Value::as_str) == Some(name)
 }
 
 fn position(body: &Value) -> Option<Position> {
@@ -266,15 +279,15 @@ mod tests {
     }
 
     fn error(status: u16, kind: &str) -> Answer {
-        answer(status, &json!({"error": {"type": kind, "reason": "because"}, "status": status}))
+        answer(status, &json!({"error": {"type": kind, "reason": "because", "index": "i"}, "status": status}))
     }
 
     #[test]
     fn only_a_complete_answer_that_names_the_document_says_that_there_is_none() {
         let id = "record:f";
         let none = json!({"_index": "i", "_id": id, "found": false});
-        assert_eq!(got("x", id, &answer(404, &none)), Ok(Got::NoDocument));
-        assert_eq!(got("x", id, &error(404, "index_not_found_exception")), Ok(Got::NoIndex));
+        assert_eq!(got("x", "i", id, &answer(404, &none)), Ok(Got::NoDocument));
+        assert_eq!(got("x", "i", id, &error(404, "index_not_found_exception")), Ok(Got::NoIndex));
         for other in [
             page(404),
             answer(404, &json!({})),
@@ -285,22 +298,22 @@ mod tests {
             answer(200, &json!({})),
             page(200),
         ] {
-            assert!(got("x", id, &other).is_err(), "{other:?}");
+            assert!(got("x", "i", id, &other).is_err(), "{other:?}");
         }
         let there = json!({"_id": id, "found": true, "_seq_no": 3, "_primary_term": 2, "_source": {"a": 1}});
         let position = Position { seq_no: 3, primary_term: 2 };
-        assert_eq!(got("x", id, &answer(200, &there)), Ok(Got::Document(json!({"a": 1}), position)));
+        assert_eq!(got("x", "i", id, &answer(200, &there)), Ok(Got::Document(json!({"a": 1}), position)));
         for key in ["_id", "found", "_seq_no", "_primary_term", "_source"] {
             let mut less = there.clone();
             less.as_object_mut().unwrap().remove(key);
-            assert_eq!(got("x", id, &answer(200, &less)).unwrap_err().class, Class::Transport, "{key}");
+            assert_eq!(got("x", "i", id, &answer(200, &less)).unwrap_err().class, Class::Transport, "{key}");
         }
     }
 
     #[test]
     fn only_what_an_applied_write_says_is_a_yes() {
         let yes = json!({"_id": "r", "result": "updated", "_seq_no": 4, "_primary_term": 1});
-        let judge = |a: &Answer| written("x", "r", &["updated"], a);
+        let judge = |a: &Answer| written("x", "i", "r", &["updated"], a);
         assert_eq!(judge(&answer(200, &yes)), Ok(Position { seq_no: 4, primary_term: 1 }));
         assert_eq!(judge(&error(409, "version_conflict_engine_exception")), Err(CasFault::Conflict));
         assert_eq!(judge(&error(404, "index_not_found_exception")), Err(CasFault::Conflict));
@@ -345,6 +358,7 @@ mod tests {
         let mut foreign = body.clone();
         foreign["i"]["mappings"].as_object_mut().unwrap().remove("_meta");
         assert_eq!(class(&foreign), Class::Refused, "made by the server itself");
+        assert_eq!(class(&json!({"ok": true})), Class::Transport, "another service");
         assert_eq!(class(&json!({"i-1": body["i"]})), Class::Refused, "an alias");
         let mut newer = body.clone();
         newer["i"]["mappings"]["_meta"]["backstop"]["schema"] = json!(2);
@@ -386,11 +400,11 @@ mod tests {
     #[test]
     fn a_member_that_is_gone_is_gone_and_nothing_else_is() {
         let gone = |status, result: &str| answer(status, &json!({"_id": "m", "result": result}));
-        assert_eq!(deleted("x", "m", &gone(200, "deleted")), Ok(()));
-        assert_eq!(deleted("x", "m", &gone(404, "not_found")), Ok(()));
-        assert_eq!(deleted("x", "m", &error(404, "index_not_found_exception")), Ok(()));
-        assert_eq!(deleted("x", "n", &gone(200, "deleted")).unwrap_err().class, Class::OutcomeUnknown);
-        assert!(deleted("x", "m", &page(404)).is_err());
-        assert!(deleted("x", "m", &page(200)).is_err());
+        assert_eq!(deleted("x", "i", "m", &gone(200, "deleted")), Ok(()));
+        assert_eq!(deleted("x", "i", "m", &gone(404, "not_found")), Ok(()));
+        assert_eq!(deleted("x", "i", "m", &error(404, "index_not_found_exception")), Ok(()));
+        assert_eq!(deleted("x", "i", "n", &gone(200, "deleted")).unwrap_err().class, Class::OutcomeUnknown);
+        assert!(deleted("x", "i", "m", &page(404)).is_err());
+        assert!(deleted("x", "i", "m", &page(200)).is_err());
     }
 }

@@ -173,8 +173,10 @@ async fn exchange(
     let response = sent.map_err(|error| {
         let causes = Causes::of(&error);
         let reached = if causes.refused() { Reached::Nothing } else { Reached::Connection };
-        // Only of a refused connection is it certain that nothing went over it.
-        let unsent = causes.refused();
+        // Only of a refused connection is it certain that nothing went over it; and only of one to this server, since the
+        // library follows redirects. The text names the URL; where it no longer does, nothing counts as unsent.
+        let unsent =
+            causes.refused() && base_url(&url).is_ok_and(|u| causes.texts.iter().any(|t| t.contains(u.as_str())));
         Unanswered { fault: unanswered(&what, tls, reached, error.is_timeout(), &causes), unsent }
     })?;
     let status = response.status_code().as_u16();

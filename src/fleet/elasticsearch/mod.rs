@@ -173,7 +173,7 @@ impl Inner {
         let id = record_id(&self.fleet);
         let call = self.call(Method::Get, &["_doc", &id], &[], None);
         let what = format!("GET {}/_doc/{id}", self.index);
-        let got = self.endpoints.read(&call, |answer| answers::got(&what, &id, answer)).await?;
+        let got = self.endpoints.read(&call, |answer| answers::got(&what, &self.index, &id, answer)).await?;
         // The index is asked after the document: one that was replaced in between is seen.
         let (source, position) = match got {
             Got::NoIndex => return Ok(None),
@@ -224,7 +224,7 @@ impl Inner {
         let answer = self.endpoints.write(&call).await.map_err(CasFault::Fault)?;
         let what = format!("PUT {}/{segment}/{id}", self.index);
         let result: &[&str] = if create { &["created"] } else { &["updated"] };
-        let position = answers::written(&what, &id, result, &answer)?;
+        let position = answers::written(&what, &self.index, &id, result, &answer)?;
         Ok(At { uuid: uuid.to_owned(), position }.version())
     }
 
@@ -289,14 +289,14 @@ impl Inner {
         let call = self.call(Method::Put, &["_doc", &id], &[("timeout", SERVER_TIMEOUT)], Some(&body));
         let answer = self.endpoints.write(&call).await.map_err(CasFault::Fault)?;
         let what = format!("PUT {}/_doc/{id}", self.index);
-        answers::written(&what, &id, &["created", "updated"], &answer).map(|_| ())
+        answers::written(&what, &self.index, &id, &["created", "updated"], &answer).map(|_| ())
     }
 
     async fn delete_member(&self, instance: &str) -> Result<(), Fault> {
         let id = member_id(&self.fleet, plain(instance)?);
         let call = self.call(Method::Delete, &["_doc", &id], &[("timeout", SERVER_TIMEOUT)], None);
         let answer = self.endpoints.write(&call).await?;
-        answers::deleted(&format!("DELETE {}/_doc/{id}", self.index), &id, &answer)
+        answers::deleted(&format!("DELETE {}/_doc/{id}", self.index), &self.index, &id, &answer)
     }
 }
 
