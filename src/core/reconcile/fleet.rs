@@ -71,11 +71,11 @@ pub(super) fn count(w: &World<'_>, draft: &mut Draft) {
         return;
     }
     if least < floor {
-        draft.leave(Kind::BelowFloor, w.sight.fleet);
+        draft.cannot(&[Kind::BelowFloor]);
     }
     if most >= minimum {
         if least < minimum {
-            draft.leave(Kind::BelowMinimum, w.sight.fleet);
+            draft.cannot(&[Kind::BelowMinimum]);
         }
         return;
     }

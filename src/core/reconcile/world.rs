@@ -8,7 +8,7 @@ use super::super::record::Record;
 use super::super::target::{GroupArn, Named, Row, Target};
 use super::super::time::Now;
 use super::index::Index;
-use super::memory::{Memory, REMEMBERED_MAX};
+use super::memory::{Memory, Missed, REMEMBERED_MAX};
 use super::sight::{GroupSight, Settings, Sight, Source};
 use super::standing::{Running, Standing, of_row};
 use std::collections::BTreeMap;
@@ -103,6 +103,7 @@ impl<'a> World<'a> {
         w.meet();
         w.stand();
         w.disbelieve(memory);
+        w.not_told();
         w.run();
         w.explain();
         w
@@ -227,7 +228,7 @@ impl<'a> World<'a> {
         sight: &GroupSight<'a>,
         begun: Option<&Now>,
         memory: &Memory,
-        absent: &mut BTreeMap<(GroupArn, InstanceId), u64>,
+        absent: &mut BTreeMap<(GroupArn, InstanceId), Missed>,
     ) -> Option<String> {
         let (me, now, max) = (self.sight.me, self.now, self.settings.stale_after_ms);
         let mut against = None;
@@ -251,17 +252,33 @@ impl<'a> World<'a> {
                 continue;
             }
             let key = (sight.group.clone(), p.member.instance.clone());
-            let first = memory.absent.get(&key).copied().unwrap_or(begun.since_boot_ms);
-            let says = says_healthy(p.member, g, sight, p.heart);
-            let says = says.filter(|at| *at > first && *at <= begun.since_boot_ms);
+            let read = begun.since_boot_ms;
+            let before = match memory.absent.get(&key) {
+                Some(missed) if missed.read == read => missed.before,
+                Some(missed) => missed.since,
+                None => read,
+            };
+            let says = says_healthy(p.member, g, sight, p.heart).filter(|at| *at > before && *at <= read);
             if says.is_some() {
                 against = Some(format!("{} says that it is healthy in it, as read since", p.member.node));
             }
             if absent.len() < REMEMBERED_MAX {
-                absent.insert(key, says.unwrap_or(first));
+                absent.insert(key, Missed { since: says.unwrap_or(before), read, before });
             }
         }
         against
+    }
+
+    /// A list that may be believed but does not tell of everybody: for them its source fails.
+    fn not_told(&mut self) {
+        for (g, sight) in self.sight.groups.iter().enumerate() {
+            let unknown = |p: &&Person<'_>| p.at.get(g) == Some(&Standing::Unknown);
+            let listed = self.lists.get(g).is_some_and(Option::is_some);
+            if let Some(p) = self.people.iter().find(unknown).filter(|_| listed) {
+                let what = format!("its list does not tell where {} stands", p.member.node);
+                self.contradicted.insert(Source::LoadBalancer(sight.group.clone()), what);
+            }
+        }
     }
 
     /// The list of this group proves nothing.
