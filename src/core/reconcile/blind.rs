@@ -66,8 +66,8 @@ fn unproven(w: &World<'_>) -> BTreeSet<Source> {
     let mut sources = BTreeSet::new();
     let fresh =
         |named: &Seen<'_, _>| named.every_ms.is_none() || named.fresh(w.now, w.settings.stale_after_ms).is_some();
-    for g in w.sight.groups.iter().filter(|g| g.list.every_ms.is_some()) {
-        if w.members.is_none() || !fresh(&g.named) {
+    for (i, g) in w.sight.groups.iter().enumerate().filter(|(_, g)| g.list.every_ms.is_some()) {
+        if w.members.is_none() || w.just_missing.contains(&i) || !fresh(&g.named) {
             sources.insert(Source::LoadBalancer(g.group.clone()));
         }
     }

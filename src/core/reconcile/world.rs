@@ -11,7 +11,7 @@ use super::index::Index;
 use super::memory::{Memory, Missed, REMEMBERED_MAX};
 use super::sight::{GroupSight, Settings, Sight, Source};
 use super::standing::{Running, Standing, of_row};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Why a member may be out.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -80,6 +80,8 @@ pub(super) struct World<'a> {
     /// Lists that may be believed, by group.
     pub(super) lists: Vec<Option<(&'a [Row], &'a Now)>>,
     pub(super) strays: Vec<Stray<'a>>,
+    /// Groups in whose list somebody is missing for the first time: nothing could contradict that yet.
+    pub(super) just_missing: BTreeSet<usize>,
     /// Answers that other facts contradict, and which.
     pub(super) contradicted: BTreeMap<Source, String>,
 }
@@ -98,6 +100,7 @@ impl<'a> World<'a> {
             record: sight.record.fresh(now, max),
             lists: sight.groups.iter().map(|g| g.list.fresh(now, max)).collect(),
             strays: Vec::new(),
+            just_missing: BTreeSet::new(),
             contradicted: BTreeMap::new(),
         };
         w.meet();
@@ -258,6 +261,9 @@ impl<'a> World<'a> {
                 Some(missed) => missed.since,
                 None => read,
             };
+            if before == read {
+                self.just_missing.insert(g);
+            }
             let says = says_healthy(p.member, g, sight, p.heart).filter(|at| *at > before && *at <= read);
             if says.is_some() {
                 against = Some(format!("{} says that it is healthy in it, as read since", p.member.node));
