@@ -11,6 +11,7 @@ use super::index::Index;
 use super::memory::{Memory, Missed, REMEMBERED_MAX};
 use super::sight::{GroupSight, Settings, Sight, Source};
 use super::standing::{Running, Standing, of_row};
+use std::cell::LazyCell;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Why a member may be out.
@@ -306,8 +307,9 @@ impl<'a> World<'a> {
     fn run(&mut self) {
         let Some((nodes, _)) = self.nodes else { return };
         let ids = Index::new(nodes.iter().map(|n| &*n.id));
-        let names = Index::new(nodes.iter().map(|n| &*n.name));
-        let addresses = Index::new(nodes.iter().map(|n| &*n.address));
+        // Seldom needed.
+        let names = LazyCell::new(|| Index::new(nodes.iter().map(|n| &*n.name)));
+        let addresses = LazyCell::new(|| Index::new(nodes.iter().map(|n| &*n.address)));
         self.matched = vec![false; nodes.len()];
         let mut healthy = (0_usize, 0_usize);
         for p in &mut self.people {

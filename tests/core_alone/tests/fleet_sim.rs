@@ -347,7 +347,7 @@ struct Hour {
     told: Told,
 }
 
-fn run(n: usize, fates: &[(u64, usize, Fate)], seed: u64) -> Hour {
+fn run(n: usize, fates: &[(u64, usize, Fate)], seed: u64, until: u64) -> Hour {
     let mut rng = Rng(seed);
     let mut agents: Vec<Agent> = (0..n).map(|i| Agent::new(i, rng.next() % HOUR)).collect();
     let mut world = World {
@@ -375,7 +375,7 @@ fn run(n: usize, fates: &[(u64, usize, Fate)], seed: u64) -> Hour {
     let mut told = Told::default();
     let mut queue: BinaryHeap<Reverse<(u64, usize)>> = (0..n).map(|i| Reverse((rng.next() % EVERY, i))).collect();
     while let Some(Reverse((at, i))) = queue.pop() {
-        if at > HOUR {
+        if at > until {
             break;
         }
         let agent = &mut agents[i];
@@ -423,7 +423,7 @@ const SIZES: [usize; 3] = [3, 30, 1_000];
 fn a_fleet_at_rest_costs_the_same_at_every_size_writes_nothing_and_finds_nothing() {
     let mut rates = Vec::new();
     for n in SIZES {
-        let hour = run(n, &[], 1);
+        let hour = run(n, &[], 1, HOUR);
         assert!(hour.told.0.is_empty(), "{n}: {:?}", some(&hour));
         assert_eq!(hour.world.writes, 0, "{n}");
         rates.push(calls_per_s(&hour, 5 * MINUTE, HOUR));
@@ -439,7 +439,7 @@ fn a_node_that_vanishes_is_found_within_a_minute_at_every_size_and_nothing_befor
         for (k, fate) in [Fate::ProcessKilled, Fate::Deregistered, Fate::InstanceGone].into_iter().enumerate() {
             let node = n * 2 / 3;
             let at = 20 * MINUTE + 7_321 * k as u64;
-            let hour = run(n, &[(at, node, fate)], 2 + k as u64);
+            let hour = run(n, &[(at, node, fate)], 2 + k as u64, at + 3 * MINUTE);
             let (when, what) = found(&hour, node).unwrap_or_else(|| panic!("{n} {fate:?}: {:?}", some(&hour)));
             println!("{n:5} {fate:?}: {what} after {:.1} s", (when as f64 - at as f64) / 1_000.0);
             assert!(
@@ -459,7 +459,7 @@ fn a_node_that_vanishes_is_found_within_a_minute_at_every_size_and_nothing_befor
 fn a_node_that_was_put_back_is_left_alone_again_and_the_calls_go_back_to_their_rate() {
     for n in SIZES {
         let fates = [(10 * MINUTE, n - 1, Fate::Deregistered), (15 * MINUTE, n - 1, Fate::Restored)];
-        let hour = run(n, &fates, 11);
+        let hour = run(n, &fates, 11, HOUR);
         assert!(found(&hour, n - 1).is_some(), "{n}");
         assert!(hour.world.writes > 0, "{n}: its own agent would have put it back");
         let rate = calls_per_s(&hour, 20 * MINUTE, HOUR);
@@ -474,7 +474,7 @@ fn when_the_three_readers_die_the_next_take_over_and_find_who_vanishes() {
         let vanishes = killed + 3 * MINUTE;
         let mut fates: Vec<_> = (0..3).map(|r| (killed, r, Fate::AgentKilled)).collect();
         fates.push((vanishes, n / 2, Fate::Deregistered));
-        let hour = run(n, &fates, 5);
+        let hour = run(n, &fates, 5, HOUR);
         let (when, what) = found(&hour, n / 2).unwrap_or_else(|| panic!("{n}: {:?}", some(&hour)));
         assert!(when <= vanishes + FOUND_WITHIN, "{n}: {what} {} ms after", when - vanishes);
         assert!(calls_per_s(&hour, vanishes, HOUR) > 0.19, "{n}: three read again");

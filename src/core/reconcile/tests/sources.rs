@@ -175,6 +175,17 @@ fn a_list_of_client_nodes_that_names_no_healthy_member_is_not_believed() {
 }
 
 #[test]
+fn one_read_of_the_cluster_is_not_two_however_often_the_groups_are_read() {
+    let mut kit = Kit::new(3, 1);
+    kit.nodes.value.remove(1);
+    kit.look();
+    kit.nodes.every_ms = None;
+    assert_eq!(keys(&kit.later(45_000)), Vec::<String>::new());
+    kit.nodes.every_ms = Some(30_000);
+    assert_eq!(keys(&kit.later(15_000)), ["registered-not-running/es-client-1"]);
+}
+
+#[test]
 fn while_the_record_is_unknown_an_absence_may_be_planned_but_not_for_ever() {
     let mut kit = Kit::new(3, 1);
     kit.later(MINUTE);
