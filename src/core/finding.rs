@@ -240,6 +240,22 @@ impl Kind {
         }
     }
 
+    /// It tells where a member's targets stand: whoever is named looks for itself.
+    pub const fn about_a_target(self) -> bool {
+        matches!(
+            self,
+            Kind::OutOfService
+                | Kind::RunningNotRegistered
+                | Kind::RegisteredNotRunning
+                | Kind::WrongPort
+                | Kind::Unhealthy
+                | Kind::StuckInitial
+                | Kind::StuckDraining
+                | Kind::NotInUse
+                | Kind::MissingFromGroup
+        )
+    }
+
     /// Reconcile never makes it, so that no look of its proves it absent.
     pub const fn made_elsewhere(self) -> bool {
         matches!(

@@ -157,3 +157,97 @@ impl Hearts {
         self.0.is_empty()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::member::Says;
+    use super::super::record::Extra;
+    use super::*;
+
+    fn at(ms: u64) -> Now {
+        Now { wall_ms: 0, boot: BootId("me".into()), since_boot_ms: ms }
+    }
+
+    fn member(beat: u64, boot: &str, every_ms: u64) -> Member {
+        Member {
+            schema: 1,
+            instance: "i-1".into(),
+            node: "node-1".into(),
+            targets: Vec::new(),
+            agent: "1".into(),
+            reads_schema: 1,
+            boot: BootId(boot.into()),
+            beat,
+            doing: "".into(),
+            at_ms: 0,
+            node_id: None,
+            address: None,
+            sees: Vec::new(),
+            record: None,
+            says: Says { beat_every_ms: every_ms, ..Says::default() },
+            extra: Extra::new(),
+        }
+    }
+
+    /// Reads of one member, 15 s apart.
+    fn seen(documents: &[(u64, &str)]) -> (Heart, Now) {
+        let mut hearts = Hearts::default();
+        let mut now = at(0);
+        for (beat, boot) in documents {
+            now = now.plus(15_000);
+            hearts.see_all(&[member(*beat, boot, 15_000)], &now, 15_000);
+        }
+        (hearts.get(&"i-1".into()).unwrap().clone(), now)
+    }
+
+    #[test]
+    fn only_a_beat_that_was_read_again_and_did_not_change_is_silent() {
+        let mut hearts = Hearts::default();
+        hearts.see_all(&[member(7, "a", 15_000)], &at(0), 15_000);
+        let silent = |h: &Hearts| h.get(&"i-1".into()).unwrap().silent(40_000);
+        assert!(!silent(&hearts), "what is not read proves nothing, however long that is");
+        hearts.see_all(&[member(7, "a", 15_000)], &at(44_999), 15_000);
+        assert!(!silent(&hearts), "three of its own promises");
+        hearts.see_all(&[member(7, "a", 15_000)], &at(45_000), 15_000);
+        assert!(silent(&hearts));
+        hearts.see_some(&[member(8, "a", 250_000)], &at(50_000), 15_000);
+        hearts.see_all(&[member(8, "a", 250_000)], &at(799_999), 15_000);
+        assert!(!silent(&hearts), "a slower promise");
+        hearts.see_all(&[member(8, "a", 250_000)], &at(800_000), 15_000);
+        assert!(silent(&hearts));
+        hearts.see_all(&[member(1, "b", 15_000)], &at(801_000), 15_000);
+        assert!(!silent(&hearts), "another boot is a change, whatever its count");
+        hearts.see_all(&[], &at(900_000), 15_000);
+        assert!(hearts.is_empty());
+    }
+
+    #[test]
+    fn two_agents_take_turns_and_one_that_restarts_or_is_read_late_does_not() {
+        let two = |documents: &[(u64, &str)]| {
+            let (heart, now) = seen(documents);
+            heart.two(&now, 60_000)
+        };
+        assert!(!two(&[(1, "a"), (2, "a"), (3, "b"), (4, "c"), (5, "d"), (6, "e")]), "restarts");
+        assert!(!two(&[(5, "a"), (4, "a"), (6, "a")]), "a lagging read shows an older beat once");
+        assert!(two(&[(5, "a"), (4, "a"), (6, "a"), (5, "a")]));
+        assert!(two(&[(5, "a"), (6, "b"), (6, "a")]));
+        let (heart, now) = seen(&[(5, "a"), (6, "b"), (6, "a")]);
+        assert!(!heart.two(&now.plus(60_000), 60_000), "long ago");
+    }
+
+    #[test]
+    fn a_member_is_young_by_its_own_count_of_beats_and_then_by_this_agents_clock() {
+        let (heart, now) = seen(&[(4, "a")]);
+        assert!(heart.young(&now, 61_000) && !heart.young(&now, 60_000));
+        assert!(heart.young(&now.plus(30_000), 91_000) && !heart.young(&now.plus(30_000), 90_000));
+    }
+
+    #[test]
+    fn no_more_hearts_are_followed_than_there_is_room_for() {
+        let mut hearts = Hearts::default();
+        let many = |n: usize| Member { instance: format!("i-{n}").as_str().into(), ..member(1, "a", 0) };
+        let members: Vec<Member> = (0..HEARTS_MAX + 10).map(many).collect();
+        hearts.see_all(&members, &at(1), 15_000);
+        assert_eq!(hearts.len(), HEARTS_MAX);
+    }
+}

@@ -56,3 +56,6 @@ pub fn reconcile(sight: &Sight<'_>, settings: &Settings, memory: &mut Memory, no
     blind::judge(&world, memory, &mut draft);
     memory.settle(draft, now)
 }
+
+#[cfg(test)]
+mod tests;

@@ -45,6 +45,8 @@ impl Task {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Agenda {
     begun: BTreeMap<Task, (Now, u64)>,
+    /// What the last beat promised: a slower pace begins with a beat that says so.
+    promised: Option<u64>,
     met: bool,
 }
 
@@ -67,10 +69,13 @@ impl Agenda {
                 wait = WAIT_MIN_MS;
                 continue;
             }
-            let Some(every) = task.every_ms(pace) else {
+            let Some(mut every) = task.every_ms(pace) else {
                 self.begun.remove(&task);
                 continue;
             };
+            if task == Task::Beat {
+                every = every.min(self.promised.unwrap_or(every));
+            }
             let fresh = self.begun.get(&task).filter(|(at, j)| within(at, jittered(every, *j), now));
             let left = match fresh {
                 Some((at, j)) => jittered(every, *j).saturating_sub(now.since(at).unwrap_or(0)),
@@ -78,6 +83,9 @@ impl Agenda {
                     due.insert(task);
                     let own = jitter.rotate_left(place.saturating_mul(9));
                     self.begun.insert(task, (now.clone(), own));
+                    if task == Task::Beat {
+                        self.promised = Some(pace.beat_ms);
+                    }
                     jittered(every, own)
                 }
             };

@@ -2,8 +2,8 @@
 
 use super::super::time::Now;
 
-/// Parts of a token.
-const WHOLE: u64 = 1_000;
+/// Parts of a token: what a rate of a thousandth of a call per second makes in a millisecond is one.
+const WHOLE: u64 = 1_000_000;
 
 /// So many calls at once, so many a second in the long run.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,17 +22,10 @@ impl Bucket {
     }
 
     fn refill(&mut self, now: &Now) {
-        let passed = match &self.at {
-            None => 0,
-            // Another boot, or a clock that went back: nothing is gained.
-            Some(at) => now.since(at).unwrap_or(0),
-        };
-        let more = passed.saturating_mul(self.per_s).checked_div(1_000).unwrap_or(0);
-        // What is too little for a part of a token must not be lost by asking often.
-        if self.at.is_none() || more > 0 || now.since(self.at.as_ref().unwrap_or(now)).is_none() {
-            self.level = self.level.saturating_add(more).min(self.capacity);
-            self.at = Some(now.clone());
-        }
+        // Another boot, or a clock that went back: nothing is gained.
+        let passed = self.at.as_ref().and_then(|at| now.since(at)).unwrap_or(0);
+        self.level = self.level.saturating_add(passed.saturating_mul(self.per_s)).min(self.capacity);
+        self.at = Some(now.clone());
     }
 
     /// Takes what `calls` calls need; else how long to wait for that, in ms. More than fits at all waits for a full one.
@@ -44,7 +37,7 @@ impl Bucket {
                 self.level = left;
                 Ok(())
             }
-            None => Err(need.saturating_sub(self.level).saturating_mul(1_000).div_ceil(self.per_s)),
+            None => Err(need.saturating_sub(self.level).div_ceil(self.per_s)),
         }
     }
 }

@@ -35,8 +35,10 @@ pub struct Looker<'a> {
     pub node: &'a NodeName,
     /// Fleet.
     pub fleet: &'a str,
-    /// All members as they are known, whatever the age of that; empty = never read.
+    /// Members as they are known, whatever the age of that, in the order of their instance ids; empty = never read.
     pub members: &'a [Member],
+    /// How many members there are, as last known.
+    pub size: usize,
     /// Their hearts.
     pub hearts: &'a Hearts,
     /// Something is going on here: a cycle, a hold.
@@ -85,23 +87,26 @@ pub struct Pace {
     pub record_ms: u64,
 }
 
-/// Members that are not known to be silent, in the order of their ids; this one is always among them.
-fn live<'a>(l: &Looker<'a>) -> Vec<&'a InstanceId> {
-    let silent = |i: &InstanceId| l.hearts.get(i).is_some_and(|h| h.silent(l.silent_after_ms));
-    let others = l.members.iter().map(|m| &m.instance).filter(|i| *i != l.me && !silent(i));
-    let mut live: Vec<&InstanceId> = others.chain([l.me]).collect();
-    live.sort_unstable();
-    live.dedup();
-    live
+/// The members in line, without this one, and this one's place among the live ones (no lower place is told apart from the
+/// first that is not in line).
+fn in_line<'a>(l: &Looker<'a>) -> (Vec<&'a Member>, usize) {
+    let silent = |m: &Member| l.hearts.get(&m.instance).is_some_and(|h| h.silent(l.silent_after_ms));
+    let others = l.members.iter().filter(|m| m.instance != *l.me && !silent(m));
+    let mut line: Vec<&Member> = others.take(WATCHED).collect();
+    let rank = line.iter().filter(|m| m.instance < *l.me).count();
+    if rank < WATCHED {
+        line.truncate(WATCHED.saturating_sub(1));
+    }
+    (line, rank)
 }
 
 /// What live members in line tell of this node: about itself, and about the whole fleet.
-fn told(l: &Looker<'_>, watched: &[InstanceId]) -> (bool, bool) {
-    let finds = l.members.iter().filter(|m| m.instance != *l.me && watched.contains(&m.instance));
+fn told(l: &Looker<'_>, line: &[&Member]) -> (bool, bool) {
     let (mut own, mut fleet) = (false, false);
-    for find in finds.flat_map(|m| &m.says.finds) {
+    for find in line.iter().flat_map(|m| &m.says.finds) {
         let Some((kind, subject)) = find.split_once('/') else { continue };
-        own |= subject == l.node.as_str();
+        let about_targets = || Kind::ALL.iter().any(|k| k.about_a_target() && k.label() == kind);
+        own |= subject == l.node.as_str() && about_targets();
         fleet |= kind == Kind::BelowFloor.label() && subject == l.fleet;
     }
     (own, fleet)
@@ -109,11 +114,10 @@ fn told(l: &Looker<'_>, watched: &[InstanceId]) -> (bool, bool) {
 
 /// The pace of this agent at present.
 pub fn pace(l: &Looker<'_>) -> Pace {
-    let live = live(l);
-    let rank = live.iter().position(|i| *i == l.me).unwrap_or(0);
-    let n = u64::try_from(l.members.len().max(1)).unwrap_or(u64::MAX);
-    let watched: Vec<InstanceId> = live.iter().take(WATCHED).filter(|i| **i != l.me).map(|i| (*i).clone()).collect();
-    let (own_told, fleet_told) = told(l, &watched);
+    let (line, rank) = in_line(l);
+    let n = u64::try_from(l.size.max(1)).unwrap_or(u64::MAX);
+    let watched: Vec<InstanceId> = line.iter().map(|m| m.instance.clone()).collect();
+    let (own_told, fleet_told) = told(l, &line);
     let unknown = l.members.is_empty();
     let role = if rank < READERS { Role::Whole } else { Role::OwnOnly };
     let in_line = rank < WATCHED;
@@ -124,7 +128,7 @@ pub fn pace(l: &Looker<'_>) -> Pace {
     let own = match (fleet_told, nudged) {
         (true, _) => shared(FLEET_OWN_PER_S),
         (false, true) => l.every_ms,
-        (false, false) => own_at_rest(l.every_ms, live.len()),
+        (false, false) => own_at_rest(l.every_ms, n),
     };
     let awake = in_line || l.busy || nudged;
     let whole = role == Role::Whole;
@@ -144,10 +148,9 @@ pub fn pace(l: &Looker<'_>) -> Pace {
 }
 
 /// So seldom that all others together stay within their share of the readers' calls.
-fn own_at_rest(every_ms: u64, live: usize) -> u64 {
-    let others = u64::try_from(live.saturating_sub(READERS)).unwrap_or(u64::MAX);
-    let readers = u64::try_from(READERS).unwrap_or(1);
-    let share = every_ms.saturating_mul(OWN_SHARE).saturating_mul(others).div_ceil(readers.max(1));
+fn own_at_rest(every_ms: u64, size: u64) -> u64 {
+    let readers = u64::try_from(READERS).unwrap_or(1).max(1);
+    let share = every_ms.saturating_mul(OWN_SHARE).saturating_mul(size.saturating_sub(readers)).div_ceil(readers);
     share.max(every_ms)
 }
 
@@ -162,3 +165,6 @@ pub(super) fn jittered(ms: u64, jitter: u64) -> u64 {
 pub(super) fn within(at: &Now, ms: u64, now: &Now) -> bool {
     now.since(at).is_some_and(|passed| passed < ms)
 }
+
+#[cfg(test)]
+mod tests;

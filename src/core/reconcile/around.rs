@@ -121,6 +121,10 @@ fn strangers(w: &World<'_>, draft: &mut Draft) {
         draft.cannot(&[Kind::NodeWithoutAgent]);
         return;
     };
+    // Whose instance was retired is not known.
+    if w.record.is_none() {
+        draft.cannot(&[Kind::NodeWithoutAgent]);
+    }
     for (node, _) in nodes.iter().zip(&w.matched).filter(|(n, matched)| !**matched && !w.settings.other(&n.name)) {
         let what =
             format!("the cluster lists the client node {} at {}, which has no backstop agent", node.name, node.address);
@@ -135,6 +139,9 @@ fn foreign(w: &World<'_>, draft: &mut Draft) {
         draft.cannot(&[Kind::ForeignTarget]);
         return;
     };
+    if w.record.is_none() {
+        draft.cannot(&[Kind::ForeignTarget]);
+    }
     for s in w.strays.iter().filter(|s| s.person.is_none()) {
         let standing = of_row(s.row);
         if matches!(standing, Standing::Draining | Standing::Absent) {

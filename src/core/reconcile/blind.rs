@@ -6,7 +6,7 @@ use super::memory::{Candidate, Draft, Memory};
 use super::sight::{Seen, Source};
 use super::text;
 use super::world::World;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Why a source fails; `None` = it does not, or is not asked by this agent.
 fn why<T: ?Sized>(seen: &Seen<'_, T>, now: &Now, stale_ms: u64) -> Option<String> {
@@ -41,7 +41,11 @@ pub(super) fn judge(w: &World<'_>, memory: &mut Memory, draft: &mut Draft) {
     note(Source::Members, why(&sight.members, now, stale));
     note(Source::ClusterNodes, why(&sight.nodes, now, stale));
     note(Source::FleetRecord, why(&sight.record, now, stale));
-    memory.blind.retain(|source, _| failing.contains_key(source));
+    let unproven = unproven(w);
+    memory.blind.retain(|source, _| failing.contains_key(source) || unproven.contains(source));
+    for source in unproven.into_iter().filter(|s| !failing.contains_key(s)) {
+        draft.leave(Kind::Blind, &format!("{}: {}", sight.node, source.label()));
+    }
     for (source, why) in failing {
         let subject = format!("{}: {}", sight.node, source.label());
         let since = memory.blind.entry(source.clone()).or_insert_with(|| now.clone());
@@ -55,4 +59,20 @@ pub(super) fn judge(w: &World<'_>, memory: &mut Memory, draft: &mut Draft) {
         found.read = None;
         draft.find(found);
     }
+}
+
+/// Sources that answer, while what could contradict them is not known: they are not shown to be well.
+fn unproven(w: &World<'_>) -> BTreeSet<Source> {
+    let mut sources = BTreeSet::new();
+    let fresh =
+        |named: &Seen<'_, _>| named.every_ms.is_none() || named.fresh(w.now, w.settings.stale_after_ms).is_some();
+    for (i, g) in w.sight.groups.iter().enumerate().filter(|(_, g)| g.list.every_ms.is_some()) {
+        if w.members.is_none() || w.just_missing.contains(&i) || !fresh(&g.named) {
+            sources.insert(Source::LoadBalancer(g.group.clone()));
+        }
+    }
+    if w.sight.nodes.every_ms.is_some() && (w.members.is_none() || w.groups_read().is_none()) {
+        sources.insert(Source::ClusterNodes);
+    }
+    sources
 }

@@ -16,7 +16,8 @@ fn number(n: usize) -> u32 {
 /// Members in service: at least, and at most.
 fn in_service(w: &World<'_>) -> (u32, u32) {
     let sure = w.people.iter().filter(|p| p.in_service()).count();
-    let all = w.groups_read().is_some();
+    // Who was retired counts no more, and only the record tells.
+    let all = w.groups_read().is_some() && w.record.is_some();
     if w.members.is_some() {
         let most = w.people.iter().filter(|p| !p.out()).count();
         return (if all { number(sure) } else { 0 }, number(most));
@@ -71,11 +72,11 @@ pub(super) fn count(w: &World<'_>, draft: &mut Draft) {
         return;
     }
     if least < floor {
-        draft.leave(Kind::BelowFloor, w.sight.fleet);
+        draft.cannot(&[Kind::BelowFloor]);
     }
     if most >= minimum {
         if least < minimum {
-            draft.leave(Kind::BelowMinimum, w.sight.fleet);
+            draft.cannot(&[Kind::BelowMinimum]);
         }
         return;
     }

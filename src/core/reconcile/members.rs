@@ -76,7 +76,9 @@ fn one(w: &World<'_>, p: &Person<'_>, whole: &[usize], draft: &mut Draft) {
 
 /// A finding about a member that no plan covers. While the record is unknown a plan may: then it takes some time.
 fn find(w: &World<'_>, p: &Person<'_>, kind: Kind, sentence: String, after_ms: u64, draft: &mut Draft) {
-    let candidate = |sentence| Candidate::new(kind, p.node(), sentence, w.read_of(p)).after(after_ms);
+    // Where only the cluster's list says so, it has to say so twice.
+    let read = w.nodes.filter(|_| p.in_service()).map_or(w.read_of(p), |(_, at)| at);
+    let candidate = |sentence| Candidate::new(kind, p.node(), sentence, read).after(after_ms);
     let found = match &p.absence {
         Absence::Over(what) => candidate(format!("{sentence}; {what}")),
         Absence::Unknown => {

@@ -99,8 +99,18 @@ pub struct Memory {
     waiting: BTreeMap<About, Waiting>,
     /// Since when each source fails.
     pub(super) blind: BTreeMap<Source, Now>,
-    /// Members without a row in a group, since which read: milliseconds of this boot.
-    pub(super) absent: BTreeMap<(GroupArn, InstanceId), u64>,
+    /// Members without a row in a group.
+    pub(super) absent: BTreeMap<(GroupArn, InstanceId), Missed>,
+}
+
+/// Since when somebody is missed in a list. All in milliseconds of this boot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Missed {
+    /// The first read without it, or when it last said that it is there all the same.
+    pub(super) since: u64,
+    /// The read that changed this last; looked at once more, it is compared with what was so before.
+    pub(super) read: u64,
+    pub(super) before: u64,
 }
 
 impl Memory {

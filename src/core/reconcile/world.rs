@@ -8,10 +8,11 @@ use super::super::record::Record;
 use super::super::target::{GroupArn, Named, Row, Target};
 use super::super::time::Now;
 use super::index::Index;
-use super::memory::{Memory, REMEMBERED_MAX};
+use super::memory::{Memory, Missed, REMEMBERED_MAX};
 use super::sight::{GroupSight, Settings, Sight, Source};
 use super::standing::{Running, Standing, of_row};
-use std::collections::BTreeMap;
+use std::cell::LazyCell;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Why a member may be out.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -80,6 +81,8 @@ pub(super) struct World<'a> {
     /// Lists that may be believed, by group.
     pub(super) lists: Vec<Option<(&'a [Row], &'a Now)>>,
     pub(super) strays: Vec<Stray<'a>>,
+    /// Groups in whose list somebody is missing for the first time: nothing could contradict that yet.
+    pub(super) just_missing: BTreeSet<usize>,
     /// Answers that other facts contradict, and which.
     pub(super) contradicted: BTreeMap<Source, String>,
 }
@@ -98,11 +101,13 @@ impl<'a> World<'a> {
             record: sight.record.fresh(now, max),
             lists: sight.groups.iter().map(|g| g.list.fresh(now, max)).collect(),
             strays: Vec::new(),
+            just_missing: BTreeSet::new(),
             contradicted: BTreeMap::new(),
         };
         w.meet();
         w.stand();
         w.disbelieve(memory);
+        w.not_told();
         w.run();
         w.explain();
         w
@@ -227,7 +232,7 @@ impl<'a> World<'a> {
         sight: &GroupSight<'a>,
         begun: Option<&Now>,
         memory: &Memory,
-        absent: &mut BTreeMap<(GroupArn, InstanceId), u64>,
+        absent: &mut BTreeMap<(GroupArn, InstanceId), Missed>,
     ) -> Option<String> {
         let (me, now, max) = (self.sight.me, self.now, self.settings.stale_after_ms);
         let mut against = None;
@@ -251,17 +256,36 @@ impl<'a> World<'a> {
                 continue;
             }
             let key = (sight.group.clone(), p.member.instance.clone());
-            let first = memory.absent.get(&key).copied().unwrap_or(begun.since_boot_ms);
-            let says = says_healthy(p.member, g, sight, p.heart);
-            let says = says.filter(|at| *at > first && *at <= begun.since_boot_ms);
+            let read = begun.since_boot_ms;
+            let before = match memory.absent.get(&key) {
+                Some(missed) if missed.read == read => missed.before,
+                Some(missed) => missed.since,
+                None => read,
+            };
+            if before == read {
+                self.just_missing.insert(g);
+            }
+            let says = says_healthy(p.member, g, sight, p.heart).filter(|at| *at > before && *at <= read);
             if says.is_some() {
                 against = Some(format!("{} says that it is healthy in it, as read since", p.member.node));
             }
             if absent.len() < REMEMBERED_MAX {
-                absent.insert(key, says.unwrap_or(first));
+                absent.insert(key, Missed { since: says.unwrap_or(before), read, before });
             }
         }
         against
+    }
+
+    /// A list that may be believed but does not tell of everybody: for them its source fails.
+    fn not_told(&mut self) {
+        for (g, sight) in self.sight.groups.iter().enumerate() {
+            let unknown = |p: &&Person<'_>| p.at.get(g) == Some(&Standing::Unknown);
+            let listed = self.lists.get(g).is_some_and(Option::is_some);
+            if let Some(p) = self.people.iter().find(unknown).filter(|_| listed) {
+                let what = format!("its list does not tell where {} stands", p.member.node);
+                self.contradicted.insert(Source::LoadBalancer(sight.group.clone()), what);
+            }
+        }
     }
 
     /// The list of this group proves nothing.
@@ -283,8 +307,9 @@ impl<'a> World<'a> {
     fn run(&mut self) {
         let Some((nodes, _)) = self.nodes else { return };
         let ids = Index::new(nodes.iter().map(|n| &*n.id));
-        let names = Index::new(nodes.iter().map(|n| &*n.name));
-        let addresses = Index::new(nodes.iter().map(|n| &*n.address));
+        // Seldom needed.
+        let names = LazyCell::new(|| Index::new(nodes.iter().map(|n| &*n.name)));
+        let addresses = LazyCell::new(|| Index::new(nodes.iter().map(|n| &*n.address)));
         self.matched = vec![false; nodes.len()];
         let mut healthy = (0_usize, 0_usize);
         for p in &mut self.people {

@@ -1,0 +1,11 @@
+//! What one agent finds: the table of target states, the rules that go beyond one state, and what must hold for any sight.
+#![allow(unreachable_pub, clippy::pedantic, clippy::arithmetic_side_effects, reason = "tests of small numbers")]
+
+mod fleet;
+mod kit;
+#[cfg(not(feature = "mutants"))] // of the product, with its own development dependencies
+mod properties;
+mod scale;
+mod sources;
+#[cfg(not(feature = "mutants"))]
+mod table;
