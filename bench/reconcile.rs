@@ -86,6 +86,7 @@ fn fleet(n: usize, failing: usize) -> Fleet {
             max_unavailable: Some(1),
             ..Says::default()
         },
+        told: Vec::new(),
         extra: Extra::new(),
     };
     let node = |i: usize| ClientNode {

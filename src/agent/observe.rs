@@ -85,6 +85,7 @@ impl Looking {
             node: &node,
             fleet: parts.config.fleet.as_str(),
             members: seen.members.as_ref().map(|(m, _)| m.as_slice()).unwrap_or_default(),
+            size: seen.members.as_ref().map_or(0, |(m, _)| m.len()),
             hearts: &seen.hearts,
             busy: durable.cycle.is_some(),
             out: seen.own.iter().any(|own| heal::out(own) || matches!(own, Own::NotYet(..))),

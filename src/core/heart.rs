@@ -185,6 +185,7 @@ mod tests {
             sees: Vec::new(),
             record: None,
             says: Says { beat_every_ms: every_ms, ..Says::default() },
+            told: Vec::new(),
             extra: Extra::new(),
         }
     }

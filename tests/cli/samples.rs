@@ -102,8 +102,6 @@ pub(crate) fn status() -> Status {
         pages_waiting: Vec::new(),
         last_page_accepted: Some((7, AT + 21 * MIN)),
         last_page: None,
-        alerts: Vec::new(),
-        undelivered: 0,
         sees: vec![source("load balancer"), source("cluster"), source("fleet record"), source("members")],
         warnings: vec!["outside_watch is not set".to_owned()],
         next: Some("backstop explain es-client-2".to_owned()),

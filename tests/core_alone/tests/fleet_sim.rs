@@ -226,6 +226,7 @@ impl Agent {
                 finds: self.finds.clone(),
                 ..Says::default()
             },
+            told: Vec::new(),
             extra: Extra::new(),
         }
     }

@@ -32,6 +32,7 @@ fn member(n: usize) -> Member {
         sees: Vec::new(),
         record: None,
         says: Says { beat_every_ms: 15_000, ..Says::default() },
+        told: Vec::new(),
         extra: Extra::new(),
     }
 }

@@ -77,6 +77,7 @@ pub fn member(n: usize, groups: usize) -> Member {
             max_unavailable: Some(1),
             ..Says::default()
         },
+        told: Vec::new(),
         extra: Extra::new(),
     }
 }
