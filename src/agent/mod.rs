@@ -3,13 +3,15 @@
 //! `turn` is the loop, `verbs` what people ask of it, `executor` does effects, `facts` reads what guards look at and writes
 //! plans, `observe` keeps looking, `own` puts right what this node may, `lost` deals with a state that is gone, `seldom`
 //! keeps the log short, `handle` answers the control socket, `status` and `explain` put what is known into words,
-//! `supervisor` owns every task.
+//! `supervisor` owns every task,
+//! `turns` knows which loops still turn, `measure` turns what is known into metrics.
 
 pub mod executor;
 mod explain;
 pub mod facts;
 pub mod handle;
 mod lost;
+pub mod measure;
 pub mod observe;
 mod own;
 pub mod pages;
@@ -19,4 +21,5 @@ pub mod shared;
 pub mod status;
 pub mod supervisor;
 pub mod turn;
+pub mod turns;
 pub mod verbs;

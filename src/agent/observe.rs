@@ -1,7 +1,10 @@
 //! Keeps looking: whole groups, the own target, the record, the members; and writes this member's beat.
 
 use super::shared::{Observed, Parts, Shared, World, entropy};
+use super::turn::EFFECT_MS;
+use super::turns::Loop;
 use crate::clock::Clock;
+use crate::config::Config;
 use crate::core::error::Fault;
 use crate::core::member::{Member, in_service};
 use crate::core::target::Own;
@@ -23,8 +26,16 @@ pub async fn observe<W: World>(shared: Arc<Shared<W>>) {
         let wait = every
             .saturating_sub(spread.checked_div(2).unwrap_or(0))
             .saturating_add(entropy().checked_rem(spread).unwrap_or(0));
+        shared.turns.turned(Loop::Observer, &shared.clock.now(), wait.saturating_add(look_ms(&parts.config)));
         shared.clock.sleep_ms(wait).await;
     }
+}
+
+/// No look takes longer, in ms: every call in it has a total timeout. Two polls a group, its settings, and the store's few
+/// reads and writes, which take no longer than an effect of the loop.
+pub fn look_ms(config: &Config) -> u64 {
+    let groups = u64::try_from(config.target_groups.len()).unwrap_or(u64::MAX);
+    EFFECT_MS.saturating_add(config.elbv2.operation_timeout_ms.saturating_mul(3).saturating_mul(groups))
 }
 
 /// What this member wrote before a restart goes on: its beat, since to others only a change is one, and the record as it

@@ -5,6 +5,7 @@ use super::shared::{Parts, Shared, World, jitter};
 use super::status::waiting_for;
 use super::supervisor::{Task, fenced, spawn};
 use super::turn::Request;
+use super::turns::Loop;
 use crate::alerts::Rendered;
 use crate::alerts::text::{Context, render};
 use crate::clock::Clock;
@@ -28,8 +29,11 @@ pub async fn deliver<W: World>(shared: Arc<Shared<W>>, queue: mpsc::Sender<Reque
         for seq in waiting {
             under_way.entry(seq).or_insert_with(|| spawn(deliver_one(shared.clone(), queue.clone(), seq)));
         }
-        if node.changed().await.is_err() {
-            return;
+        tokio::select! {
+            changed = node.changed() => if changed.is_err() {
+                return;
+            },
+            () = shared.turns.waiting(Loop::Pages, &shared.clock) => {}
         }
     }
 }

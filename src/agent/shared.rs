@@ -1,9 +1,12 @@
 //! What the agent's tasks share: the adapters, and what each task last found out.
 
+use super::measure::Measure;
+use super::turns::Turns;
 use crate::clock::Clock;
 use crate::config::{Config, Mode, TargetGroup};
 use crate::core::cycle::{Durable, Seen};
 use crate::core::error::{Class, Fault, Jitter};
+use crate::core::finding::Report;
 use crate::core::ids::{InstanceId, NodeName};
 use crate::core::member::{FleetView, Member};
 use crate::core::page::{PageKind, Severity};
@@ -14,6 +17,7 @@ use crate::core::target::{GroupArn, Own, Poll, Target};
 use crate::core::time::Now;
 use crate::fleet::Fleet;
 use crate::host::identity::InstanceIdentity;
+use crate::metrics::Metrics;
 use crate::ports::{FleetStore, Host, Jobs, LoadBalancer, NodeCheck, PageSink};
 use crate::state::audit::Audit;
 use crate::state::disk::Disk;
@@ -115,6 +119,8 @@ pub struct Observed {
     /// `in`, `OUT` or `unknown` of each member, and the wall time since when this agent has seen that, in ms; absent = since
     /// its first look.
     pub since: BTreeMap<InstanceId, (String, Option<u64>)>,
+    /// What the last look came to, and when it began.
+    pub report: Option<(Report, Now)>,
     /// Faults of the last try, by source.
     pub faults: BTreeMap<&'static str, Fault>,
     /// Number of this look.
@@ -166,6 +172,12 @@ pub struct Shared<W: World> {
     cache: Mutex<Cache>,
     /// One probe of the state directory at a time, also where one hangs.
     pub probing: Arc<tokio::sync::Mutex<()>>,
+    /// Which loops still turn.
+    pub turns: Turns,
+    /// What is counted.
+    pub metrics: Metrics,
+    /// When slots and holds were first seen, and when this agent started: for the metrics.
+    pub measure: Measure,
 }
 
 impl<W: World> Shared<W> {
@@ -177,6 +189,7 @@ impl<W: World> Shared<W> {
         disk: Arc<W::Disk>,
         view: NodeView,
     ) -> Self {
+        let measure = Measure::new(&clock.now());
         Shared {
             parts: RwLock::new(Arc::new(parts)),
             identity,
@@ -188,7 +201,16 @@ impl<W: World> Shared<W> {
             progress: watch::Sender::new(Arc::new(super::progress::Log::default())),
             cache: Mutex::new(Cache::default()),
             probing: Arc::default(),
+            turns: Turns::default(),
+            metrics: Metrics::default(),
+            measure,
         }
+    }
+
+    /// The same, counting into `metrics` and telling `turns`, which others know too.
+    #[must_use]
+    pub fn watched(self, metrics: Metrics, turns: Turns) -> Self {
+        Shared { turns, metrics, ..self }
     }
 
     /// The adapters of the moment.

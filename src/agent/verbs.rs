@@ -72,6 +72,7 @@ impl<W: World> Agent<W> {
             return refused(Exit::Guard, "state-durable: the state directory cannot be written".to_owned(), None, None);
         }
         let (verdicts, record) = self.guards(&parts, &kind, &asked.overrides).await;
+        self.shared.metrics.judged(&verdicts);
         if let Some(v) = verdicts.first_refusal() {
             let next = next_for(v.exit, &parts, record.as_ref());
             let message = format!("{}: {}", v.guard, v.sentence);
