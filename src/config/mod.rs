@@ -25,8 +25,8 @@ pub use files::{Files, check_files};
 pub use problem::{Problem, Problems, Warning};
 pub use settings::{
     Check, Config, ConnectionsLeft, Deadlines, Drain, Elasticsearch, Elbv2, FleetName, Limits, Log, LogFormat,
-    LogLevel, Mode, Node, OutsideWatch, Pager, Paths, Reconcile, Record, Region, Rehearsal, Roles, SecretUrl, Store,
-    TargetGroup, Webhook,
+    LogLevel, Metrics, Mode, Node, OutsideWatch, Pager, Paths, Reconcile, Record, Region, Rehearsal, Roles, SecretUrl,
+    Store, TargetGroup, Webhook,
 };
 pub use show::{Effective, Origin, markdown, sample};
 pub use text::Form;

@@ -111,5 +111,3 @@ fn seconds(ms: u64) -> f64 {
     ms as f64 / 1_000.0
 }
 
-#[cfg(test)]
-mod tests;

@@ -3,6 +3,7 @@
 
 use super::front::Front;
 use super::notices::Notices;
+use crate::agent::turns::{Loop, Turns};
 use crate::clock::{Clock, SystemClock};
 use crate::config::Config;
 use crate::control::backend::Backend;
@@ -28,10 +29,17 @@ pub(super) struct Door<B> {
     lines: Lines,
     clock: SystemClock,
     notices: Notices,
+    turns: Turns,
 }
 
 impl<B: Backend> Door<B> {
-    pub(super) fn new(config: &Config, disk: &Arc<LinuxDisk>, clock: SystemClock, notices: Notices) -> Door<B> {
+    pub(super) fn new(
+        config: &Config,
+        disk: &Arc<LinuxDisk>,
+        clock: SystemClock,
+        notices: Notices,
+        turns: Turns,
+    ) -> Door<B> {
         let r = &config.roles;
         Door {
             front: Front::new(config, clock.clone(), notices.clone()),
@@ -41,13 +49,18 @@ impl<B: Backend> Door<B> {
             lines: denied(Audit::new(disk.clone()), clock.clone()),
             clock,
             notices,
+            turns,
         }
     }
 
     /// Serves for ever.
     pub(super) async fn serve(self) {
-        let server = self.server().await;
-        server.serve(self.front, self.roles, Limits::default(), self.lines).await;
+        let (turns, clock) = (self.turns.clone(), self.clock.clone());
+        let served = async move {
+            let server = self.server().await;
+            server.serve(self.front, self.roles, Limits::default(), self.lines).await;
+        };
+        turns.serving(Loop::Socket, &clock, served).await;
     }
 
     async fn server(&self) -> Server {
