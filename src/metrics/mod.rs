@@ -110,4 +110,3 @@ const OK: &str = "ok";
 fn seconds(ms: u64) -> f64 {
     ms as f64 / 1_000.0
 }
-
