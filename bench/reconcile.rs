@@ -126,16 +126,14 @@ fn measure(f: &Fleet) -> (f64, usize) {
     let mut findings = 0;
     for turn in 0..200_u64 {
         let now = at(1_000 + turn);
-        let list = |(group, rows): (_, &'_ Vec<Row>)| (group, rows.as_slice());
         let groups: Vec<GroupSight<'_>> = f
             .groups
             .iter()
             .zip(&f.lists)
-            .map(list)
             .map(|(group, rows)| GroupSight {
                 group,
                 facts: Some(facts),
-                list: Seen { answer: Some((rows, &now)), fault: None, every_ms: Some(15_000) },
+                list: Seen { answer: Some((rows.as_slice(), &now)), fault: None, every_ms: Some(15_000) },
                 named: Seen::default(),
             })
             .collect();

@@ -17,6 +17,7 @@ pub mod fleet;
 pub mod host;
 pub mod http_client;
 pub mod jobs;
+pub mod metrics;
 pub mod ports;
 pub mod rehearse;
 pub mod state;

@@ -1,5 +1,5 @@
 //! What the compiler does not check: documents that repeat the code, who may name whom, and words that must not be here.
-//! `BACKSTOP_BLESS=1 cargo test --test tidy` writes the generated parts of README.md and docs/config.md anew.
+//! `BACKSTOP_BLESS=1 cargo test --test tidy` writes the generated parts of README.md, docs/config.md and docs/metrics.md anew.
 #![allow(
     unreachable_pub,
     clippy::pedantic,
@@ -74,6 +74,7 @@ fn the_documents_have_every_exit_code_and_every_key() {
     }
     exits.push('\n');
     generated("README.md", "exit codes", &exits);
+    generated("docs/metrics.md", "metrics", &format!("\n{}\n", backstop::metrics::markdown()));
     generated("docs/config.md", "keys", &format!("\n{}\n", backstop::config::markdown().trim()));
 }
 
@@ -198,6 +199,10 @@ fn arrows_point_one_way() {
         &["agent", "alerts", "cli", "config", "control", "elbv2", "fleet", "host", "jobs", "ports", "state"],
     );
     never_names("state", &["agent", "cli", "rehearse", "control", "config"]);
+    never_names(
+        "metrics",
+        &["agent", "cli", "rehearse", "control", "config", "state", "elbv2", "elasticsearch", "fleet"],
+    );
     never_names("agent", &["cli", "rehearse", "elbv2", "jobs"]);
     never_names("control", &["agent", "cli", "rehearse"]);
     for path in files("src", ".rs") {
@@ -225,10 +230,10 @@ fn nothing_points_outside_the_project() {
 }
 
 #[test]
-fn no_test_is_ignored_but_those_that_need_foreign_servers() {
+fn no_test_is_ignored_but_those_that_need_foreign_programs() {
     for path in files("tests", ".rs") {
         let name = relative(&path);
-        if name == "tests/tidy.rs" || name.starts_with("tests/peers") {
+        if name == "tests/tidy.rs" || name == "tests/metrics/promtool.rs" || name.starts_with("tests/peers") {
             continue;
         }
         let text = std::fs::read_to_string(&path).unwrap();

@@ -10,6 +10,7 @@ use super::shared::{Observed, Parts, Shared, World, jitter};
 use super::status::waiting_for;
 use super::supervisor::{Task, fenced, spawn};
 use super::turn::Request;
+use super::turns::Loop;
 use crate::alerts::Rendered;
 use crate::alerts::text::{Context, render};
 use crate::bounded::blocking;
@@ -142,6 +143,7 @@ impl<W: World> Desk<W> {
                 _ = observed.changed() => {}
                 _ = reports.changed() => {}
                 () = wait => {}
+                () = self.shared.turns.waiting(Loop::Pages, &clock) => {}
             }
         }
     }

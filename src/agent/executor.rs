@@ -56,7 +56,9 @@ async fn perform<W: World>(shared: Arc<Shared<W>>, plan: Arc<Plan>, effect: Effe
         Effect::ReadRecord => Event::Unanswered(Fault::transport("a mutant's effect in a product build")),
         Effect::ReadGuards => {
             let facts = facts::gather(&shared, &parts, Some(&plan)).await;
-            Event::Guards(guard::evaluate(&facts, &plan.rules, &plan.overrides))
+            let verdicts = guard::evaluate(&facts, &plan.rules, &plan.overrides);
+            shared.metrics.judged(&verdicts);
+            Event::Guards(verdicts)
         }
         Effect::ReadFleet => Event::Fleet(read_fleet(&shared, &parts, false).await),
         Effect::ReadOwn => read_own(&parts, &plan).await,

@@ -1,9 +1,11 @@
 //! The agent: one loop that asks the core what it wants, does it, and tells the core what came of it.
 //!
 //! `turn` is the loop, `verbs` what people ask of it, `executor` does effects, `facts` reads what guards look at and writes
-//! plans, `observe` keeps looking, `own` puts right what this node may, `peers` what others have left behind, `lost` deals with a state that is gone, `seldom`
-//! keeps the log short, `handle` answers the control socket (`retire` one verb of it), `status` and `explain` put what is known into words,
-//! `supervisor` owns every task.
+//! plans, `observe` keeps looking and `sight` puts together what that comes to, `own` puts right what this node may,
+//! `peers` what others have left behind, `lost` deals with a state that is gone, `alerts` sees to it that people hear,
+//! `handle` answers the control socket (`retire` one verb of it), `status` and `explain` put what is known into words,
+//! `measure` turns it into metrics, `seldom` keeps the log short, `supervisor` owns every task, and `turns` knows which
+//! loops still turn.
 
 pub mod alerts;
 mod beat;
@@ -13,6 +15,7 @@ mod explain;
 pub mod facts;
 pub mod handle;
 mod lost;
+pub mod measure;
 pub mod observe;
 mod own;
 mod peers;
@@ -24,5 +27,6 @@ mod sight;
 pub mod status;
 pub mod supervisor;
 pub mod turn;
+pub mod turns;
 pub mod verbs;
 pub mod watch;

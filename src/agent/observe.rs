@@ -3,8 +3,11 @@
 
 use super::shared::{Observed, Parts, Shared, World, entropy};
 use super::supervisor::caught;
+use super::turn::EFFECT_MS;
+use super::turns::Loop;
 use super::{beat, sight};
 use crate::clock::Clock;
+use crate::config::Config;
 use crate::core::error::Fault;
 use crate::core::heal;
 use crate::core::look::{Agenda, Budget, Looker, Pace, Role, Task, Throttle, pace};
@@ -27,8 +30,17 @@ pub async fn observe<W: World>(shared: Arc<Shared<W>>) {
     loop {
         let parts = shared.parts();
         let wait_ms = looking.turn(&shared, &parts).await;
+        let within_ms = wait_ms.saturating_add(look_ms(&parts.config));
+        shared.turns.turned(Loop::Observer, &shared.clock.now(), within_ms);
         shared.clock.sleep_ms(wait_ms).await;
     }
+}
+
+/// No look takes longer, in ms: every call in it has a total timeout. Two polls a group, its settings, and the store's few
+/// reads and writes, which take no longer than an effect of the loop.
+pub fn look_ms(config: &Config) -> u64 {
+    let groups = u64::try_from(config.target_groups.len()).unwrap_or(u64::MAX);
+    EFFECT_MS.saturating_add(config.elbv2.operation_timeout_ms.saturating_mul(3).saturating_mul(groups))
 }
 
 /// What is remembered from look to look.

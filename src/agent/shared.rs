@@ -1,5 +1,7 @@
 //! What the agent's tasks share: the adapters, and what each task last found out.
 
+use super::measure::Measure;
+use super::turns::Turns;
 use crate::clock::Clock;
 use crate::config::{Config, Mode, TargetGroup};
 use crate::core::alert::Book;
@@ -20,12 +22,12 @@ use crate::core::target::{GroupArn, Named, Own, Poll, Row, Target};
 use crate::core::time::Now;
 use crate::fleet::Fleet;
 use crate::host::identity::InstanceIdentity;
+use crate::metrics::Metrics;
 use crate::ports::{ClusterNodes, FleetStore, Host, Jobs, LoadBalancer, NodeCheck, PageSink};
 use crate::state::audit::Audit;
 use crate::state::disk::Disk;
 use crate::state::ledger::Ledger;
 use std::collections::BTreeMap;
-use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use tokio::sync::watch;
 
@@ -203,10 +205,14 @@ pub struct Shared<W: World> {
     book: Mutex<Book>,
     /// Where the book is stored, once it was read.
     pub ledger: OnceLock<Arc<Ledger<W::Disk>>>,
-    /// Turns of the loop so far: it is alive while they grow.
-    pub turns: AtomicU64,
     /// One probe of the state directory at a time, also where one hangs.
     pub probing: Arc<tokio::sync::Mutex<()>>,
+    /// Which loops still turn.
+    pub turns: Turns,
+    /// What is counted.
+    pub metrics: Metrics,
+    /// When slots and holds were first seen, and when this agent started: for the metrics.
+    pub measure: Measure,
 }
 
 impl<W: World> Shared<W> {
@@ -221,6 +227,7 @@ impl<W: World> Shared<W> {
         let (fleet, node) = (parts.config.fleet.as_str().into(), NodeName(parts.config.node.name.clone()));
         let book = Book::new(fleet, InstanceId(identity.instance_id.clone()), node);
         let report = watch::Sender::new(Arc::new((Report::default(), clock.now())));
+        let measure = Measure::new(&clock.now());
         Shared {
             parts: RwLock::new(Arc::new(parts)),
             identity,
@@ -234,9 +241,17 @@ impl<W: World> Shared<W> {
             cache: Mutex::new(Cache::default()),
             book: Mutex::new(book),
             ledger: OnceLock::new(),
-            turns: AtomicU64::new(0),
             probing: Arc::default(),
+            turns: Turns::default(),
+            metrics: Metrics::default(),
+            measure,
         }
+    }
+
+    /// The same, counting into `metrics` and telling `turns`, which others know too.
+    #[must_use]
+    pub fn watched(self, metrics: Metrics, turns: Turns) -> Self {
+        Shared { turns, metrics, ..self }
     }
 
     /// The adapters of the moment.

@@ -6,6 +6,7 @@ use super::progress::Log;
 use super::seldom::Seldom;
 use super::shared::{NodeView, Shared, World, jitter};
 use super::supervisor::caught;
+use super::turns::Loop;
 use crate::clock::Clock;
 use crate::control::protocol::RunReply;
 use crate::core::cycle::{Doubt, Durable, Seen, StageName};
@@ -23,7 +24,6 @@ use crate::state::journal::{Commit, Found, Journal};
 use serde_json::json;
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use tokio::sync::{mpsc, oneshot};
 
 /// What other tasks ask of the loop.
@@ -67,7 +67,7 @@ pub enum Request {
 }
 
 /// No effect takes longer than this, in ms: every call has a total timeout, and few are made of many calls.
-const EFFECT_MS: u64 = 120_000;
+pub const EFFECT_MS: u64 = 120_000;
 /// Later than expected by more than this means that the process stood still, in ms.
 const GAP_MS: u64 = 5_000;
 /// Between two tries to store what is only in memory, in ms.
@@ -181,11 +181,11 @@ impl<W: World> Agent<W> {
     pub async fn run(mut self, mut stop: tokio::sync::watch::Receiver<bool>) {
         let mut observed = self.shared.observed.subscribe();
         loop {
-            self.shared.turns.fetch_add(1, Ordering::Relaxed);
             if matches!(self.journal.now().doubt, Some(Doubt::Lost { .. })) && self.stalled.is_none() {
                 self.plan_quarantine().await;
             }
             self.raise_found().await;
+            self.turned();
             let now = self.shared.clock.now();
             self.notice_a_gap(&now).await;
             self.say(&now);
@@ -207,6 +207,7 @@ impl<W: World> Agent<W> {
                             event = execute(&shared, ready, &durable) => self.event(&event).await,
                             () = stopped(&mut stop) => return,
                         }
+                        self.turned();
                         while let Ok(request) = self.queue.try_recv() {
                             self.request(request).await;
                         }
@@ -223,7 +224,7 @@ impl<W: World> Agent<W> {
             } else {
                 wake
             };
-            let clock = self.shared.clock.clone();
+            let (clock, turns) = (self.shared.clock.clone(), self.shared.turns.clone());
             self.expected = Some(wake.clone());
             tokio::select! {
                 request = self.queue.recv() => match request {
@@ -231,14 +232,22 @@ impl<W: World> Agent<W> {
                     None => return,
                 },
                 _ = observed.changed() => {
+                    self.turned();
                     if let Err(why) = caught(self.look_at_self()).await {
                         self.panicked("looking at the own node", &why).await;
                     }
                 }
                 () = clock.sleep_until(&wake) => self.tick().await,
+                // It may wait for an hour; that it could go on at any moment is told meanwhile.
+                () = turns.waiting(Loop::Agent, &clock) => {}
                 () = stopped(&mut stop) => return,
             }
         }
+    }
+
+    /// One piece of work is done. The next may be an effect, with a deadline of its own.
+    fn turned(&self) {
+        self.shared.turns.turned(Loop::Agent, &self.shared.clock.now(), EFFECT_MS);
     }
 
     /// The machine was frozen, or this process stopped: what it knows is old, and deadlines have passed unseen.
@@ -258,6 +267,7 @@ impl<W: World> Agent<W> {
     }
 
     async fn tick(&mut self) {
+        self.turned();
         self.notice_a_gap(&self.shared.clock.now()).await;
         if self.journal.committed().is_none()
             && let Err(e) = self.journal.retry().await
@@ -305,6 +315,7 @@ impl<W: World> Agent<W> {
 
     /// Audit, log and progress of what a step changed.
     fn tell(&mut self, before: &Durable, after: &Durable, now: &Now) {
+        self.shared.metrics.stepped(before, after, now);
         if self.log.note(before, after, &self.seen, now) {
             self.shared.progress.send_replace(Arc::new(self.log.clone()));
         }
@@ -342,6 +353,7 @@ impl<W: World> Agent<W> {
     }
 
     async fn request(&mut self, request: Request) {
+        self.turned();
         match request {
             Request::Begin { kind, by, overrides, request, reply } => {
                 let answer = self.begin(kind, Asked { by, request, overrides }).await;

@@ -74,6 +74,7 @@ impl<W: World> Agent<W> {
         }
         let (verdicts, record) = self.guards(&parts, &kind, &asked.overrides).await;
         let patch = matches!(kind, Kind::Patch(_));
+        self.shared.metrics.judged(&verdicts);
         if let Some(v) = verdicts.first_refusal() {
             if patch {
                 self.shared.cache().refused_since_ms.get_or_insert(self.shared.clock.now().wall_ms);

@@ -6,14 +6,17 @@ mod chosen;
 mod door;
 mod front;
 mod notices;
+mod scrape;
 mod who;
 
 use crate::agent::alerts::deliver;
 use crate::agent::handle::{Handle, Reload};
+use crate::agent::measure;
 use crate::agent::observe;
 use crate::agent::shared::{NodeView, Parts, Shared, World};
 use crate::agent::supervisor::{Task, keep, spawn};
-use crate::agent::turn::{Agent, Request};
+use crate::agent::turn::{Agent, EFFECT_MS, Request};
+use crate::agent::turns::{Loop, Turns, feed};
 use crate::bounded::blocking;
 use crate::clock::{Clock, Scale, SystemClock};
 use crate::config::{Config, Store};
@@ -30,6 +33,7 @@ use crate::fleet::{self, Fleet};
 use crate::host::identity::{InstanceIdentity, Metadata};
 use crate::host::system::SystemHost;
 use crate::jobs::process::{JobSettings, ProcessJobs};
+use crate::metrics::{Counted, Metrics};
 use crate::ports::PageSink;
 use crate::state::disk::LinuxDisk;
 use crate::state::journal::{Found, Journal};
@@ -59,9 +63,9 @@ const END_WAIT: Duration = Duration::from_secs(2);
 struct SystemWorld;
 
 impl World for SystemWorld {
-    type Balancer = Elb;
-    type Check = NodeChecker;
-    type Store = fleet::Store;
+    type Balancer = Counted<Elb>;
+    type Check = Counted<NodeChecker>;
+    type Store = Counted<fleet::Store>;
     type Jobs = ProcessJobs;
     type Host = SystemHost;
     type Clock = SystemClock;
@@ -107,6 +111,8 @@ async fn run(args: Files) -> anyhow::Result<Exit> {
     let (send, queue) = mpsc::channel(QUEUE_MAX);
     let notices = Notices::new(send.clone());
     let tasks = Tasks { clock: clock.clone(), notices: notices.clone() };
+    let turns = Turns::default();
+    let _watchdog = watchdog(&tasks, &turns, &chosen.config);
     let path = chosen.config.paths.state_dir.clone();
     let Some(disk) = waited("opening the state directory", move || state_dir(&path), &notices, &stop).await? else {
         return Ok(Exit::Done);
@@ -115,7 +121,7 @@ async fn run(args: Files) -> anyhow::Result<Exit> {
     let (looked_at, at, told) = (disk.clone(), clock.clone(), notices.clone());
     let _looks = tasks.keep("state directory", move || watch_state_dir(looked_at.clone(), at.clone(), told.clone()));
     notices.wrong("config", Severity::Critical, chosen.lost.clone());
-    let door = Door::new(&chosen.config, &disk, clock.clone(), notices.clone());
+    let door = Door::new(&chosen.config, &disk, clock.clone(), notices.clone(), turns.clone());
     // Where nobody has to be asked nobody waits: the door opens once all of the agent is behind it.
     let opened = chosen.config.node.instance_id.is_none().then(|| tasks.open(&door));
     if opened.is_some() {
@@ -133,7 +139,7 @@ async fn run(args: Files) -> anyhow::Result<Exit> {
     if chosen.problem.is_none() {
         keep_good(&disk, chosen.bytes.clone()).await;
     }
-    let started = Started { clock, disk, known, door, opened, notices, tasks, stop, send, queue };
+    let started = Started { clock, disk, known, door, opened, notices, tasks, turns, stop, send, queue };
     Box::pin(serve(args, host, chosen, started)).await
 }
 
@@ -220,6 +226,7 @@ struct Started {
     opened: Option<Task<()>>,
     notices: Notices,
     tasks: Tasks,
+    turns: Turns,
     stop: watch::Receiver<bool>,
     send: mpsc::Sender<Request>,
     queue: mpsc::Receiver<Request>,
@@ -236,7 +243,8 @@ async fn serve(args: Files, host: String, chosen: Chosen, s: Started) -> anyhow:
         return Ok(Exit::Done);
     };
     let view = NodeView { durable: journal.now().clone(), seen: crate::core::cycle::Seen::default(), unstored: None };
-    let (parts, wrong) = parts(chosen, &s.known.identity).await;
+    let metrics = Metrics::default();
+    let (parts, wrong) = parts(chosen, &s.known.identity, &metrics).await;
     if !wrong.is_empty() {
         let idle = journal.now().cycle.is_none() && !matches!(found, Found::Unreadable(_));
         if idle {
@@ -244,13 +252,16 @@ async fn serve(args: Files, host: String, chosen: Chosen, s: Started) -> anyhow:
         }
         s.notices.wrong("adapters", Severity::Critical, Some(wrong.join("; ")));
     }
-    let shared = Arc::new(Shared::<SystemWorld>::new(parts, s.known.identity, s.clock.clone(), s.disk, view));
+    let shared = Shared::<SystemWorld>::new(parts, s.known.identity, s.clock.clone(), s.disk, view);
+    let shared = Arc::new(shared.watched(metrics, s.turns));
 
     let reload = reloader(args, host, shared.clone(), s.send.clone());
     let handle = Handle::new(shared.clone(), s.send.clone(), reload.clone());
     s.door.front.ready(handle.clone());
     let _door = s.opened.unwrap_or_else(|| s.tasks.open(&s.door));
     let _reloads = s.tasks.keep("reload", move || on_hup(handle.clone()));
+    let _measured = measured(&shared, &s.tasks);
+    begin(&shared);
     let looking = shared.clone();
     let _observer = s.tasks.keep("observer", move || observe::observe(looking.clone()));
     let (delivering, pages) = (shared.clone(), s.send.clone());
@@ -278,6 +289,47 @@ async fn serve(args: Files, host: String, chosen: Chosen, s: Started) -> anyhow:
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Stopping]);
     let _ = blocking(END_WAIT, move || shared.audit.flush(END_WAIT)).await;
     Ok(Exit::Done)
+}
+
+/// Loops that are about to start, so that one that never gets anywhere is noticed too.
+fn begin(shared: &Shared<SystemWorld>) {
+    let now = shared.clock.now();
+    // Resuming is a few effects: a state that is lost asks the record and the load balancer about this node.
+    shared.turns.begin(Loop::Agent, &now, EFFECT_MS.saturating_mul(3));
+    shared.turns.begin(Loop::Observer, &now, observe::look_ms(&shared.parts().config));
+}
+
+/// systemd hears that the agent lives only while every loop turns; `None` = it does not ask.
+fn watchdog(tasks: &Tasks, turns: &Turns, config: &Config) -> Option<Task<()>> {
+    let half_ms = u64::try_from(sd_notify::watchdog_enabled()?.as_millis()).unwrap_or(u64::MAX).checked_div(2)?;
+    // systemd's time is never compressed.
+    let every_ms = half_ms.max(1).saturating_mul(config.rehearsal.time_scale.into());
+    let (turns, clock, notices) = (turns.clone(), tasks.clock.clone(), tasks.notices.clone());
+    Some(tasks.keep("watchdog", move || {
+        let notices = notices.clone();
+        feed(turns.clone(), clock.clone(), every_ms, move |fresh| {
+            if fresh.is_ok() {
+                let _ = sd_notify::notify(&[sd_notify::NotifyState::Watchdog]);
+            }
+            let why = |which| format!("the loop `{which}` stands still; systemd will start this agent again");
+            notices.wrong("watchdog", Severity::Critical, fresh.err().map(why));
+        })
+    }))
+}
+
+/// Whatever tells metrics.
+fn measured(shared: &Arc<Shared<SystemWorld>>, tasks: &Tasks) -> Vec<Task<()>> {
+    let config = shared.parts().config.clone();
+    let answering = scrape::Place::of(&config).into_iter().map(|place| {
+        let (shared, clock, notices) = (shared.clone(), tasks.clock.clone(), tasks.notices.clone());
+        let expose: crate::metrics::serve::Expose = Arc::new(move || measure::expose(&shared));
+        tasks.keep(place.name(), move || place.clone().answer(expose.clone(), clock.clone(), notices.clone()))
+    });
+    let writing = config.metrics.textfile.clone().map(|path| {
+        let shared = shared.clone();
+        tasks.keep("metrics file", move || measure::write_file(shared.clone(), path.clone()))
+    });
+    answering.chain(writing).collect()
 }
 
 /// Runs after a start without metadata, until the service answers: then the agent acts again.
@@ -365,7 +417,7 @@ fn record_settings(c: &Config, index: &Arc<str>) -> EsFleetSettings {
 }
 
 /// The adapters, and what could not be had of them.
-async fn parts(chosen: Chosen, identity: &InstanceIdentity) -> (Parts<SystemWorld>, Vec<String>) {
+async fn parts(chosen: Chosen, identity: &InstanceIdentity, metrics: &Metrics) -> (Parts<SystemWorld>, Vec<String>) {
     let store = store(&chosen);
     let (sinks, no_pager) = sinks(&chosen);
     let wrong: Vec<String> = no_pager.into_iter().collect();
@@ -387,12 +439,12 @@ async fn parts(chosen: Chosen, identity: &InstanceIdentity) -> (Parts<SystemWorl
     };
     let output_bytes_max = u64::from(c.job_output_max_kib).saturating_mul(1024);
     let parts = Parts {
-        balancer: Elb::connect(&settings).await,
-        check: NodeChecker::new(),
-        fleet: Fleet::new(store, c.fleet.as_str().into()),
+        balancer: Counted::new(Elb::connect(&settings).await, metrics),
+        check: Counted::new(NodeChecker::new(), metrics),
+        fleet: Fleet::new(Counted::new(store, metrics), c.fleet.as_str().into()),
         jobs: ProcessJobs::new(&c.paths.state_dir, JobSettings { output_bytes_max, ..JobSettings::default() }),
         host: SystemHost::new(c.rehearsal.host.clone(), identity.instance_id.clone(), metadata),
-        sinks,
+        sinks: sinks.into_iter().map(|sink| -> Box<dyn PageSink> { Box::new(Counted::new(sink, metrics)) }).collect(),
         problem: chosen.problem,
         warnings: chosen.warnings,
         config: chosen.config,
@@ -434,14 +486,16 @@ async fn read_again(
         || a.fleet != b.fleet
         || a.record != b.record
         || a.node != b.node
+        || a.metrics != b.metrics
         || a.rehearsal != b.rehearsal
     {
-        let message = "fleet, paths, record, node and rehearsal cannot change while the agent runs: restart it";
+        let message =
+            "fleet, paths, record, node, metrics and rehearsal cannot change while the agent runs: restart it";
         return not(message.to_owned());
     }
     let bytes = chosen.bytes.clone();
     let identity = shared.identity.clone();
-    let (parts, wrong) = parts(chosen, &identity).await;
+    let (parts, wrong) = parts(chosen, &identity, &shared.metrics).await;
     if !wrong.is_empty() {
         return not(wrong.join("; "));
     }

@@ -195,8 +195,12 @@ pub const SECTIONS: &[Section] = &[
     Section { path: "paths", doc: "Where the agent keeps its files." },
     Section { path: "roles", doc: "Who may do what through the agent's socket. Root may do everything." },
     Section { path: "log", doc: "The agent's own log." },
+    Section { path: "metrics", doc: "What Prometheus and its like are told: docs/metrics.md." },
     Section { path: "rehearsal", doc: "Set by `backstop rehearse` alone; refused on a real fleet." },
 ];
+
+/// Where scrapes are answered when the file does not say.
+pub(super) const DEFAULT_LISTEN: &str = "127.0.0.1:9477";
 
 /// Every key, in the order of [`SECTIONS`].
 pub fn all() -> impl Iterator<Item = &'static Key> {
@@ -506,6 +510,26 @@ const HOST: &[Key] = &[
     ),
     choice("log.format", &["json", "text"], "json", "One JSON object a line, or text for people."),
     choice("log.level", &["error", "warn", "info", "debug", "trace"], "info", "The least that is written."),
+    key(
+        "metrics.listen",
+        Kind::Text(Form::Loopback),
+        Fallback::Derived("\"127.0.0.1:9477\", or \"none\" with metrics.socket", DEFAULT_LISTEN),
+        "Where scrapes are answered, at /metrics; \"none\" = on no port.",
+    ),
+    unset(
+        "metrics.socket",
+        Kind::Text(Form::Path),
+        "/run/backstop/metrics.sock",
+        "no socket",
+        "The same on a Unix socket, for members of roles.read_group.",
+    ),
+    unset(
+        "metrics.textfile",
+        Kind::Text(Form::PromFile),
+        "/var/lib/node_exporter/textfile/backstop.prom",
+        "no file",
+        "The same as a file, written every 15 s, for node_exporter's textfile collector.",
+    ),
     unset(
         "rehearsal.time_scale",
         Kind::Integer { min: 1, max: 600 },

@@ -25,8 +25,8 @@ pub use files::{Files, check_files};
 pub use problem::{Problem, Problems, Warning};
 pub use settings::{
     Alertmanager, Check, Config, ConnectionsLeft, Deadlines, Drain, Elasticsearch, Elbv2, FleetName, Limits, Log,
-    LogFormat, LogLevel, Mode, Node, OutsideWatch, Pager, PagerDuty, Paths, Reconcile, Record, Region, Rehearsal,
-    Roles, SecretUrl, Store, TargetGroup, Webhook,
+    LogFormat, LogLevel, Metrics, Mode, Node, OutsideWatch, Pager, PagerDuty, Paths, Reconcile, Record, Region,
+    Rehearsal, Roles, SecretUrl, Store, TargetGroup, Webhook,
 };
 pub use show::{Effective, Origin, markdown, sample};
 pub use text::Form;

@@ -42,6 +42,7 @@ pub(super) struct Raw {
     pub(super) paths: Paths,
     pub(super) roles: Roles,
     pub(super) log: Log,
+    pub(super) metrics: Option<Metrics>,
     pub(super) rehearsal: Option<Rehearsal>,
 }
 
@@ -207,6 +208,14 @@ pub(super) struct Roles {
 pub(super) struct Log {
     pub(super) format: String,
     pub(super) level: String,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Metrics {
+    pub(super) listen: Option<String>,
+    pub(super) socket: Option<String>,
+    pub(super) textfile: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]

@@ -2,11 +2,13 @@
 
 use super::arn::Arn;
 use super::duration::Written;
-use super::raw::{Paths, Raw};
+use super::keys::DEFAULT_LISTEN;
+use super::raw::{Metrics, Paths, Raw};
 use super::text::{instance_as_on_aws, loopback_text};
 use super::validate::Findings;
 use reqwest::Url;
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 /// A Unix socket's path fits into 108 bytes, the last of which is zero.
@@ -26,6 +28,7 @@ pub(super) fn all(findings: &mut Findings<'_>, raw: &Raw, arns: &[Option<Arn>]) 
     network(findings, raw);
     rest(findings, raw);
     paths(findings, raw);
+    metrics(findings, raw);
     rehearsal(findings, raw);
 }
 
@@ -412,17 +415,43 @@ fn rest(findings: &mut Findings<'_>, raw: &Raw) {
     }
 }
 
-fn paths(findings: &mut Findings<'_>, raw: &Raw) {
-    let socket = socket(&raw.paths);
+fn short_enough(findings: &mut Findings<'_>, keys: &[&str], socket: &Path) {
     let length = socket.as_os_str().len();
     if length > SOCKET_PATH_MAX {
         findings.problem(
-            &["paths.socket", "paths.runtime_dir"],
+            keys,
             &format!("a path of {length} bytes"),
             &format!("at most {SOCKET_PATH_MAX} bytes, as Unix sockets have it"),
             "use a shorter directory",
         );
     }
+}
+
+/// Given, or the default where there is no socket instead.
+pub(super) fn metrics_listen(raw: Option<&Metrics>) -> Option<SocketAddr> {
+    let listen = raw.and_then(|m| m.listen.as_deref());
+    match (listen, raw.and_then(|m| m.socket.as_ref())) {
+        (None, Some(_)) => None,
+        (None, None) => DEFAULT_LISTEN.parse().ok(),
+        (Some(text), _) => text.parse().ok(),
+    }
+}
+
+fn metrics(findings: &mut Findings<'_>, raw: &Raw) {
+    let Some(path) = raw.metrics.as_ref().and_then(|m| m.socket.as_deref()) else { return };
+    short_enough(findings, &["metrics.socket"], Path::new(path));
+    if Path::new(path) == socket(&raw.paths) {
+        findings.problem(
+            &["metrics.socket", "paths.socket"],
+            "the same path as paths.socket",
+            "a socket of its own",
+            "choose another name in that directory, such as metrics.sock",
+        );
+    }
+}
+
+fn paths(findings: &mut Findings<'_>, raw: &Raw) {
+    short_enough(findings, &["paths.socket", "paths.runtime_dir"], &socket(&raw.paths));
     if raw.paths.state_dir.trim_end_matches('/') == raw.paths.runtime_dir.trim_end_matches('/') {
         findings.problem(
             &["paths.state_dir", "paths.runtime_dir"],

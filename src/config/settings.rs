@@ -3,6 +3,7 @@
 use crate::core::settings::CheckSettings;
 use crate::core::target::GroupArn;
 use std::fmt;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -58,6 +59,8 @@ pub struct Config {
     pub roles: Roles,
     /// The agent's own log.
     pub log: Log,
+    /// Where metrics are told.
+    pub metrics: Metrics,
     /// Set only when `record.single_host` and every endpoint is on this host.
     pub rehearsal: Rehearsal,
 }
@@ -436,6 +439,17 @@ impl LogLevel {
             LogLevel::Trace => "trace",
         }
     }
+}
+
+/// Where metrics are told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Metrics {
+    /// On this port of loopback.
+    pub listen: Option<SocketAddr>,
+    /// On this socket; short enough for one.
+    pub socket: Option<PathBuf>,
+    /// In this file.
+    pub textfile: Option<PathBuf>,
 }
 
 /// What a rehearsal sets; nothing on a real fleet.

@@ -101,6 +101,7 @@ fn derived(key: &Key, config: &Config) -> Option<String> {
         "minimum_during_patch" => config.minimum_during_patch.to_string(),
         "elasticsearch.node_name" => config.elasticsearch.node_name.to_string(),
         "paths.socket" => config.paths.socket.display().to_string(),
+        "metrics.listen" => config.metrics.listen.map_or_else(|| "none".to_owned(), |listen| listen.to_string()),
         "record.path" => match &config.record.store {
             Store::File { dir } => dir.display().to_string(),
             Store::Elasticsearch { .. } => return None,

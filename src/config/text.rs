@@ -2,7 +2,7 @@
 
 use super::problem::Refusal;
 use reqwest::Url;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use url_rules::{base, private};
 
 /// What a text value must look like.
@@ -32,6 +32,10 @@ pub enum Form {
     Index,
     /// Name of a Unix group.
     UnixGroup,
+    /// Address and port on loopback, or "none".
+    Loopback,
+    /// An absolute path that ends in `.prom`.
+    PromFile,
 }
 
 impl Form {
@@ -50,12 +54,14 @@ impl Form {
             Form::Path => "an absolute path of up to 4096 bytes without control characters",
             Form::Index => "the name of one index: lower case, no wildcard",
             Form::UnixGroup => "a Unix group name: 1 to 32 of a-z, 0-9, - and _, a letter first",
+            Form::Loopback => "an address of this host alone and a port, such as 127.0.0.1:9477, or \"none\"",
+            Form::PromFile => "an absolute path that ends in .prom",
         }
     }
 
     /// `{hostname}` may stand in it.
     pub fn takes_hostname(self) -> bool {
-        matches!(self, Form::HostText | Form::BaseUrl | Form::SecretUrl | Form::WatchUrl | Form::Path)
+        matches!(self, Form::HostText | Form::BaseUrl | Form::SecretUrl | Form::WatchUrl | Form::Path | Form::PromFile)
     }
 
     /// Is this text of the form? `{hostname}` is expanded before.
@@ -64,7 +70,8 @@ impl Form {
             Form::Arn => super::arn::parse(text).map(drop),
             Form::BaseUrl => base(text).map(drop),
             Form::MetadataUrl => metadata(text),
-            Form::WatchUrl if text == "none" => Ok(()),
+            Form::WatchUrl | Form::Loopback if text == "none" => Ok(()),
+            Form::Loopback => loopback_address(text),
             Form::SecretUrl | Form::WatchUrl => private(text).map(drop),
             Form::Fleet
             | Form::InstanceId
@@ -72,7 +79,8 @@ impl Form {
             | Form::HostText
             | Form::Path
             | Form::Index
-            | Form::UnixGroup => {
+            | Form::UnixGroup
+            | Form::PromFile => {
                 if self.plain(text) {
                     Ok(())
                 } else {
@@ -91,6 +99,7 @@ impl Form {
             Form::TargetId => instance_like(text) || text.parse::<IpAddr>().is_ok(),
             Form::HostText => all(255, |b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b'_')),
             Form::Path => text.starts_with('/') && text.len() <= 4096 && !text.chars().any(char::is_control),
+            Form::PromFile => Form::Path.plain(text) && text.ends_with(".prom") && !text.ends_with("/.prom"),
             Form::Index => {
                 all(255, |b| matches!(b, b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'+'))
                     && !text.starts_with(['-', '_', '+'])
@@ -100,7 +109,7 @@ impl Form {
                 all(32, |b| matches!(b, b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_'))
                     && !text.starts_with(|c: char| c.is_ascii_digit() || c == '-')
             }
-            Form::Arn | Form::BaseUrl | Form::MetadataUrl | Form::SecretUrl | Form::WatchUrl => false,
+            Form::Arn | Form::BaseUrl | Form::MetadataUrl | Form::SecretUrl | Form::WatchUrl | Form::Loopback => false,
         }
     }
 
@@ -110,8 +119,11 @@ impl Form {
             Form::Fleet if self.plain(&text.to_ascii_lowercase().replace(['_', ' '], "-")) => {
                 format!("write \"{}\"", text.to_ascii_lowercase().replace(['_', ' '], "-"))
             }
-            Form::Path if text.starts_with('~') => "write the path out; ~ is not expanded".to_owned(),
-            Form::Path => "write the path from / on".to_owned(),
+            Form::PromFile if Form::Path.plain(text) => {
+                "name the file so: node_exporter reads no other in its directory".to_owned()
+            }
+            Form::Path | Form::PromFile if text.starts_with('~') => "write the path out; ~ is not expanded".to_owned(),
+            Form::Path | Form::PromFile => "write the path from / on".to_owned(),
             Form::InstanceId => "take it from the console, or leave the key out: instance metadata knows it".to_owned(),
             Form::TargetId => "leave the key out unless the target is registered under another address".to_owned(),
             Form::Index if text.contains(['*', ',']) => "name one index".to_owned(),
@@ -123,7 +135,8 @@ impl Form {
             | Form::SecretUrl
             | Form::WatchUrl
             | Form::Index
-            | Form::UnixGroup => "choose a name of this form".to_owned(),
+            | Form::UnixGroup
+            | Form::Loopback => "choose a name of this form".to_owned(),
         };
         Refusal::new(self.expects(), next)
     }
@@ -148,6 +161,21 @@ fn metadata(text: &str) -> Result<(), Refusal> {
         return Ok(());
     }
     Err(Refusal::new(Form::MetadataUrl.expects(), "leave the key out unless an emulator runs on this host"))
+}
+
+/// Nobody is asked who they are, so nobody may ask from elsewhere.
+fn loopback_address(text: &str) -> Result<(), Refusal> {
+    let refuse = |next: &str| Err(Refusal::new(Form::Loopback.expects(), next));
+    match text.parse::<SocketAddr>() {
+        Ok(address) if !address.ip().is_loopback() => refuse(
+            "the metrics say how your fleet is, and ask nobody who they are: let a collector on this host read them on \
+             loopback, or put a proxy with a login before them",
+        ),
+        Ok(address) if address.port() == 0 => refuse("give the port that scrapers will ask"),
+        Ok(_) => Ok(()),
+        Err(_) if text.starts_with("localhost") => refuse("write 127.0.0.1 in place of localhost"),
+        Err(_) => refuse("write address and port, such as 127.0.0.1:9477; [::1]:9477 for IPv6"),
+    }
 }
 
 /// The URL leads to this host and cannot leave it.

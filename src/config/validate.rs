@@ -7,8 +7,8 @@ use super::raw::{Group, Raw};
 use super::rules;
 use super::settings::{
     Alertmanager, Check, Config, ConnectionsLeft, Deadlines, Drain, Elasticsearch, Elbv2, FleetName, Limits, Log,
-    LogFormat, LogLevel, Mode, Node, OutsideWatch, Pager, PagerDuty, Paths, Reconcile, Record, Region, Rehearsal,
-    Roles, SecretUrl, Store, TargetGroup, Webhook,
+    LogFormat, LogLevel, Metrics, Mode, Node, OutsideWatch, Pager, PagerDuty, Paths, Reconcile, Record, Region,
+    Rehearsal, Roles, SecretUrl, Store, TargetGroup, Webhook,
 };
 use super::walk::Walked;
 use crate::core::target::GroupArn;
@@ -155,6 +155,7 @@ fn build(raw: Raw, arns: &[Option<Arn>]) -> Option<Config> {
             admin_group: raw.roles.admin_group.map(Arc::from),
         },
         log: Log { format: log_format(&raw.log.format), level: log_level(&raw.log.level) },
+        metrics: metrics(raw.metrics.as_ref()),
         rehearsal: rehearsal(raw.rehearsal.as_ref()),
     })
 }
@@ -265,6 +266,15 @@ fn log_level(word: &str) -> LogLevel {
         .into_iter()
         .find(|level| level.label() == word)
         .unwrap_or(LogLevel::Info)
+}
+
+fn metrics(raw: Option<&super::raw::Metrics>) -> Metrics {
+    let path = |text: Option<&String>| text.map(PathBuf::from);
+    Metrics {
+        listen: rules::metrics_listen(raw),
+        socket: path(raw.and_then(|m| m.socket.as_ref())),
+        textfile: path(raw.and_then(|m| m.textfile.as_ref())),
+    }
 }
 
 fn rehearsal(raw: Option<&super::raw::Rehearsal>) -> Rehearsal {

@@ -10,4 +10,4 @@ pub mod peer;
 pub mod protocol;
 pub mod roles;
 pub mod server;
-mod socket;
+pub(crate) mod socket;

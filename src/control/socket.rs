@@ -1,4 +1,4 @@
-//! Where the control socket stands: made with its final mode, in a directory that nobody else can write to, and put in
+//! Where the control socket (and that of the metrics) stands: made with its final mode, in a directory that nobody else can write to, and put in
 //! the place of an old one only by whoever is known to be the only agent.
 
 use rustix::fs::{Mode, OFlags};
@@ -28,7 +28,7 @@ pub enum Replace {
 #[derive(Debug, thiserror::Error)]
 pub enum BindError {
     /// The directory is not safe.
-    #[error("the directory of the control socket, {}, {problem}", .dir.display())]
+    #[error("the directory of the socket, {}, {problem}", .dir.display())]
     Directory {
         /// Which.
         dir: PathBuf,
@@ -44,7 +44,7 @@ pub enum BindError {
         problem: String,
     },
     /// The system says no.
-    #[error("cannot make the control socket {}: {doing}", .path.display())]
+    #[error("cannot make the socket {}: {doing}", .path.display())]
     Io {
         /// Where.
         path: PathBuf,
@@ -58,7 +58,7 @@ pub enum BindError {
 
 /// A socket in the file system; removed again when this goes, where it is still the same one.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(crate) struct Place {
     path: PathBuf,
     /// Kept open: as long as it is, no other file gets the same number.
     inode: OwnedFd,
@@ -83,7 +83,7 @@ impl Drop for Place {
 }
 
 /// Makes the socket and listens.
-pub(super) fn bind(
+pub(crate) fn bind(
     path: &Path,
     gid: Option<u32>,
     replace: Replace,
@@ -96,7 +96,7 @@ pub(super) fn bind(
         && let Err(error) = std::os::unix::fs::chown(path, None, Some(gid))
     {
         // Fewer can connect then, which is no reason to be without an agent.
-        tracing::warn!(%error, gid, path = %path.display(), "control socket: cannot give it to the group of readers");
+        tracing::warn!(%error, gid, path = %path.display(), "cannot give a socket to the group of readers");
     }
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(SOCKET_MODE)).map_err(io("set its mode"))?;
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;

@@ -95,6 +95,31 @@ impl Exit {
         }
     }
 
+    /// The stable label.
+    pub const fn label(self) -> &'static str {
+        match self {
+            Exit::Done => "done",
+            Exit::Internal => "internal",
+            Exit::Usage => "usage",
+            Exit::SlotHeld => "slot-held",
+            Exit::BelowMinimum => "below-minimum",
+            Exit::Paused => "paused",
+            Exit::Unreachable => "unreachable",
+            Exit::Rate => "rate",
+            Exit::PeersNotSettled => "peers-not-settled",
+            Exit::NoAgent => "no-agent",
+            Exit::Guard => "guard",
+            Exit::Busy => "busy",
+            Exit::Latched => "latched",
+            Exit::FailedBack => "failed-back",
+            Exit::FailedOut => "failed-out",
+            Exit::NotRebooted => "not-rebooted",
+            Exit::EndedEarly => "ended-early",
+            Exit::StateUnreadable => "state-unreadable",
+            Exit::ContactLost => "contact-lost",
+        }
+    }
+
     /// What it says to a person.
     pub const fn sentence(self) -> &'static str {
         match self {

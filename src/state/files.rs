@@ -235,3 +235,50 @@ pub fn create_dir_durably(path: &Path, mode: u32) -> io::Result<()> {
     }
     File::open(parent)?.sync_all()
 }
+
+/// Replaces a file that other programs read, at once: they see the old or the new one whole. Not durable, and for nothing
+/// that has to be. One temporary name for all tries: one that was given up leaves nothing behind but that.
+pub fn replace_public(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let name =
+        path.file_name().ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "a path without a file name"))?;
+    let parent = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let dir = rustix::fs::open(parent, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+    let mut temporary = std::ffi::OsString::from(".");
+    temporary.push(name);
+    temporary.push(".new");
+    match rustix::fs::unlinkat(&dir, &temporary, AtFlags::empty()) {
+        Ok(()) | Err(Errno::NOENT) => {}
+        Err(e) => return Err(e.into()),
+    }
+    // Never through a link or into a file that somebody else has put there.
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let mode = Mode::from_raw_mode(0o644);
+    let mut file = File::from(rustix::fs::openat(&dir, &temporary, flags, mode)?);
+    rustix::fs::fchmod(&file, mode)?; // whatever the umask
+    file.write_all(bytes)?;
+    Ok(rustix::fs::renameat(&dir, &temporary, &dir, name)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt as _;
+
+    #[test]
+    fn a_public_file_is_replaced_whole_readable_by_all_and_never_through_a_link() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, victim) = (dir.path().join("a.prom"), dir.path().join("victim"));
+        File::create(&victim).unwrap().write_all(b"precious").unwrap();
+        std::os::unix::fs::symlink(&victim, dir.path().join(".a.prom.new")).unwrap();
+        std::os::unix::fs::symlink(&victim, &path).unwrap();
+        for text in ["one\n", "two\n"] {
+            replace_public(&path, text.as_bytes()).unwrap();
+            assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
+            assert!(std::fs::symlink_metadata(&path).unwrap().is_file());
+            assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o644);
+        }
+        assert_eq!(std::fs::read_to_string(&victim).unwrap(), "precious");
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 2, "nothing temporary is left");
+        replace_public(&dir.path().join("missing/a.prom"), b"").unwrap_err();
+    }
+}

@@ -3,6 +3,7 @@
 
 use super::front::Front;
 use super::notices::Notices;
+use crate::agent::turns::{Loop, Turns};
 use crate::clock::{Clock, SystemClock};
 use crate::config::Config;
 use crate::control::backend::Backend;
@@ -28,10 +29,17 @@ pub(super) struct Door<B> {
     lines: Lines,
     clock: SystemClock,
     notices: Notices,
+    turns: Turns,
 }
 
 impl<B: Backend> Door<B> {
-    pub(super) fn new(config: &Config, disk: &Arc<LinuxDisk>, clock: SystemClock, notices: Notices) -> Door<B> {
+    pub(super) fn new(
+        config: &Config,
+        disk: &Arc<LinuxDisk>,
+        clock: SystemClock,
+        notices: Notices,
+        turns: Turns,
+    ) -> Door<B> {
         let r = &config.roles;
         Door {
             front: Front::new(config, clock.clone(), notices.clone()),
@@ -41,21 +49,26 @@ impl<B: Backend> Door<B> {
             lines: denied(Audit::new(disk.clone()), clock.clone()),
             clock,
             notices,
+            turns,
         }
     }
 
     /// Serves for ever. A socket that somebody has removed is made again.
     pub(super) async fn serve(self) {
-        loop {
-            let server = self.server().await;
-            let (front, roles, lines) = (self.front.clone(), self.roles.clone(), self.lines.clone());
-            tokio::select! {
-                () = server.serve(front, roles, Limits::default(), lines) => {}
-                () = self.removed(&server) => {
-                    tracing::warn!(path = %self.path.display(), "the control socket was removed; it is made again");
+        let (turns, clock) = (self.turns.clone(), self.clock.clone());
+        let served = async move {
+            loop {
+                let server = self.server().await;
+                let (front, roles, lines) = (self.front.clone(), self.roles.clone(), self.lines.clone());
+                tokio::select! {
+                    () = server.serve(front, roles, Limits::default(), lines) => {}
+                    () = self.removed(&server) => {
+                        tracing::warn!(path = %self.path.display(), "the control socket was removed; it is made again");
+                    }
                 }
             }
-        }
+        };
+        turns.serving(Loop::Socket, &clock, served).await;
     }
 
     async fn removed(&self, server: &Server) {

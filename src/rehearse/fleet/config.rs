@@ -32,6 +32,11 @@ impl ConfigFacts {
         self.dir.join("run").join("agent.sock")
     }
 
+    /// A socket and not the usual port, which all agents of this machine would want.
+    pub(super) fn metrics_socket(&self) -> PathBuf {
+        self.dir.join("run").join("metrics.sock")
+    }
+
     /// The calls of a rehearsal run on one busy machine in real time, while its deadlines run compressed: the short ones
     /// are therefore longer than on a real fleet. Waits that belong to the protocol (drain, check, bake) keep their size.
     fn generated(&self, boot: &str) -> Result<Table, toml::de::Error> {
@@ -57,6 +62,7 @@ impl ConfigFacts {
              [reconcile]\nevery = \"30s\"\n\
              [limits]\nfree_disk_mib = 1\nreboots_per_day = 1000\n\
              [paths]\nstate_dir = {state}\nruntime_dir = {run}\n\
+             [metrics]\nsocket = {metrics}\n\
              [log]\nformat = \"text\"\nlevel = \"debug\"\n\
              [rehearsal]\ntime_scale = {scale}\ntime_epoch_ms = {epoch}\nhost = {host:?}\nboot_id = {boot:?}\n",
             pager = self.pager_url,
@@ -67,6 +73,7 @@ impl ConfigFacts {
             endpoint = self.endpoint_url,
             state = text(&self.state_dir()),
             run = text(&self.dir.join("run")),
+            metrics = text(&self.metrics_socket()),
             host = self.stand_in_url,
         )
         .ok();

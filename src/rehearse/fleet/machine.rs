@@ -141,6 +141,11 @@ impl Machine {
         self.0.spec.facts.socket()
     }
 
+    /// Where the agent answers scrapes.
+    pub fn metrics_socket(&self) -> PathBuf {
+        self.0.spec.facts.metrics_socket()
+    }
+
     /// A client of the agent's socket.
     pub fn client(&self) -> Client {
         Client::new(self.socket())
