@@ -107,15 +107,15 @@ pub(super) fn index(what: &str, name: &str, answer: &Answer) -> Result<Index, Fa
     }
 }
 
-/// The index was made, or was there. `Ok(false)`: the server does not know a setting.
-pub(super) fn index_made(what: &str, answer: &Answer) -> Result<bool, Fault> {
+/// The index was made, or was there. `Ok(false)`: the server may not know `hidden`.
+pub(super) fn index_made(what: &str, hidden: bool, answer: &Answer) -> Result<bool, Fault> {
     let object = answer.object();
     let error = object.as_ref().and_then(error_type);
     match (answer.status, error.as_deref()) {
         (200, _) if object.as_ref().is_some_and(|o| o.get("acknowledged") == Some(&json!(true))) => Ok(true),
         (200, _) => Err(Fault::new(Class::OutcomeUnknown, format!("{what}: HTTP 200 without acknowledged: true"))),
         (400, Some("resource_already_exists_exception")) => Ok(true),
-        (400, Some("illegal_argument_exception" | "settings_exception")) => Ok(false),
+        (400, Some("illegal_argument_exception" | "settings_exception")) if hidden => Ok(false),
         _ => Err(answered(what, answer)),
     }
 }
@@ -367,6 +367,23 @@ mod tests {
             body["i"]["settings"]["index"]["uuid"] = uuid;
             assert_eq!(class(&body), Class::Transport);
         }
+    }
+
+    #[test]
+    fn an_index_is_made_when_the_server_says_so_and_once_without_what_an_older_one_does_not_know() {
+        let judge = |hidden, a: &Answer| index_made("x", hidden, a);
+        assert_eq!(judge(true, &answer(200, &json!({"acknowledged": true}))), Ok(true));
+        assert_eq!(judge(true, &error(400, "resource_already_exists_exception")), Ok(true));
+        let unknown = error(400, "illegal_argument_exception");
+        assert_eq!(judge(true, &unknown), Ok(false));
+        assert_eq!(judge(false, &unknown).unwrap_err().class, Class::Refused);
+        assert_eq!(
+            judge(true, &answer(200, &json!({"acknowledged": false}))).unwrap_err().class,
+            Class::OutcomeUnknown
+        );
+        assert_eq!(judge(true, &error(403, "security_exception")).unwrap_err().class, Class::Auth);
+        assert!(index_body(true).pointer("/settings/index/hidden").is_some());
+        assert!(index_body(false).pointer("/settings/index/hidden").is_none());
     }
 
     #[test]

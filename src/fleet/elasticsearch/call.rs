@@ -17,6 +17,10 @@ use ::elasticsearch::http::transport::{SingleNodeConnectionPool, Transport, Tran
 use ::elasticsearch::http::{Method, Url};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
+use tokio::sync::Semaphore;
+
+/// Calls that may be reading their files at the same time.
+const READERS_MAX: usize = 16;
 
 /// Certificates that a server may be known by, as the file has them. `None` = none beside the system's.
 type Pem = Option<Vec<u8>>;
@@ -54,6 +58,8 @@ pub(super) struct Unanswered {
 pub(super) struct Endpoint {
     url: Arc<str>,
     files: Files,
+    /// So many more may read the files: a file system may hang.
+    free: Arc<Semaphore>,
     /// The client, and the certificates that it was made with.
     made: Mutex<Option<(Pem, Transport)>>,
 }
@@ -74,15 +80,23 @@ impl Call {
 impl Endpoint {
     /// Makes no call.
     pub(super) fn new(url: Arc<str>, files: Files) -> Endpoint {
-        Endpoint { url, files, made: Mutex::new(None) }
+        Endpoint { url, files, free: Arc::new(Semaphore::new(READERS_MAX)), made: Mutex::new(None) }
     }
 
     /// Asks, and reads the answer to its end. Ends within `limit`, whatever the server and the disk do.
     pub(super) async fn ask(self: &Arc<Self>, call: Call, limit: Duration) -> Result<Answer, Unanswered> {
         let what = call.named(&self.url);
         let unsent = |fault: Fault| Unanswered { fault, unsent: true };
+        let Ok(free) = self.free.clone().try_acquire_owned() else {
+            let why = format!("{what}: {READERS_MAX} earlier calls still read the credential and certificate files");
+            return Err(unsent(Fault::transport(why)));
+        };
         let me = self.clone();
-        let prepared = blocking(limit, move || me.prepared()).await;
+        let prepared = blocking(limit, move || {
+            let _until_it_comes_back = free;
+            me.prepared()
+        });
+        let prepared = prepared.await;
         let (transport, headers) = prepared
             .map_err(|why| unsent(Fault::transport(format!("{what}: preparing the call: {why}"))))?
             .map_err(unsent)?;
@@ -170,15 +184,18 @@ async fn exchange(
     let tls = url.starts_with("https:");
     let (query, limit_answer) = (call.query.as_slice(), call.answer_max);
     let sent = transport.send(call.method, &call.path, headers, Some(query), call.body, Some(limit)).await;
-    let response = sent.map_err(|error| {
-        let causes = Causes::of(&error);
-        let reached = if causes.refused() { Reached::Nothing } else { Reached::Connection };
-        // Only of a refused connection is it certain that nothing went over it; and only of one to this server, since the
-        // library follows redirects. The text names the URL; where it no longer does, nothing counts as unsent.
-        let unsent =
-            causes.refused() && base_url(&url).is_ok_and(|u| causes.texts.iter().any(|t| t.contains(u.as_str())));
-        Unanswered { fault: unanswered(&what, tls, reached, error.is_timeout(), &causes), unsent }
-    })?;
+    let response = match sent {
+        Ok(response) => response,
+        Err(error) => {
+            let causes = Causes::of(&error);
+            let reached = if causes.refused() { Reached::Nothing } else { Reached::Connection };
+            let fault = unanswered(&what, tls, reached, error.is_timeout(), &causes);
+            // Only of a refused connection is it certain that nothing went over it; and since the library follows redirects,
+            // only where this very server refuses one.
+            let unsent = causes.refused() && refuses(&url).await;
+            return Err(Unanswered { fault, unsent });
+        }
+    };
     let status = response.status_code().as_u16();
     let retry_after_ms = retry_after_ms(response.headers());
     *how_far.lock().unwrap_or_else(PoisonError::into_inner) = Reached::Head(status);
@@ -206,6 +223,14 @@ async fn exchange(
         return Err(too_long(length));
     }
     Ok(Answer { status, retry_after_ms, body: body.to_vec() })
+}
+
+/// Nothing listens there.
+async fn refuses(url: &str) -> bool {
+    let Ok(url) = base_url(url) else { return false };
+    let (Some(host), Some(port)) = (url.host_str(), url.port_or_known_default()) else { return false };
+    let refused = |e: std::io::Error| e.kind() == std::io::ErrorKind::ConnectionRefused;
+    tokio::net::TcpStream::connect(format!("{host}:{port}")).await.is_err_and(refused)
 }
 
 /// The answer comes from where the call went to.

@@ -237,7 +237,7 @@ impl Inner {
         for hidden in [true, false] {
             let body = answers::index_body(hidden);
             let answer = self.endpoints.write(&self.call(Method::Put, &[], &query, Some(&body))).await?;
-            if answers::index_made(&format!("PUT {}", self.index), &answer)? {
+            if answers::index_made(&format!("PUT {}", self.index), hidden, &answer)? {
                 break;
             }
         }
