@@ -12,7 +12,7 @@ use crate::core::effect::Want;
 use crate::core::error::Fault;
 use crate::core::event::Event;
 use crate::core::exit::Exit;
-use crate::core::guard::{self, Verdicts};
+use crate::core::guard::{self, Verdict, Verdicts};
 use crate::core::page::{PageKind, Severity};
 use crate::core::plan::{Kind, Plan};
 use crate::core::record::{Hold, Op, Record};
@@ -76,15 +76,9 @@ impl<W: World> Agent<W> {
         let patch = matches!(kind, Kind::Patch(_));
         self.shared.metrics.judged(&verdicts);
         if let Some(v) = verdicts.first_refusal() {
-            if patch {
-                self.shared.cache().refused_since_ms.get_or_insert(self.shared.clock.now().wall_ms);
-            }
+            self.note_refusal(&asked.by, v, patch);
             let next = next_for(v.exit, &parts, record.as_ref());
             let message = format!("{}: {}", v.guard, v.sentence);
-            self.shared.audit.record(&json!({
-                "at": crate::alerts::text::rfc3339(self.shared.clock.now().wall_ms),
-                "event": "refused", "by": asked.by, "guard": v.guard, "message": v.sentence,
-            }));
             return refused(v.exit, message, Some(verdicts.clone()), next);
         }
         let plan = match self.plan(&parts, kind, asked).await {
@@ -104,6 +98,18 @@ impl<W: World> Agent<W> {
         }
         let (cycle, node, fleet) = names(id);
         RunReply::Started { cycle, node, fleet }
+    }
+
+    /// A guard has refused: on the record, and since when that is so with every patch.
+    fn note_refusal(&self, by: &str, v: &Verdict, patch: bool) {
+        let wall_ms = self.shared.clock.now().wall_ms;
+        if patch {
+            self.shared.cache().refused_since_ms.get_or_insert(wall_ms);
+        }
+        self.shared.audit.record(&json!({
+            "at": crate::alerts::text::rfc3339(wall_ms),
+            "event": "refused", "by": by, "guard": v.guard, "message": v.sentence,
+        }));
     }
 
     /// The verdicts, and the record that they were read from.

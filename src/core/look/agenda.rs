@@ -77,17 +77,16 @@ impl Agenda {
                 every = every.min(self.promised.unwrap_or(every));
             }
             let fresh = self.begun.get(&task).filter(|(at, j)| within(at, jittered(every, *j), now));
-            let left = match fresh {
-                Some((at, j)) => jittered(every, *j).saturating_sub(now.since(at).unwrap_or(0)),
-                None => {
-                    due.insert(task);
-                    let own = jitter.rotate_left(place.saturating_mul(9));
-                    self.begun.insert(task, (now.clone(), own));
-                    if task == Task::Beat {
-                        self.promised = Some(pace.beat_ms);
-                    }
-                    jittered(every, own)
+            let left = if let Some((at, j)) = fresh {
+                jittered(every, *j).saturating_sub(now.since(at).unwrap_or(0))
+            } else {
+                due.insert(task);
+                let own = jitter.rotate_left(place.saturating_mul(9));
+                self.begun.insert(task, (now.clone(), own));
+                if task == Task::Beat {
+                    self.promised = Some(pace.beat_ms);
                 }
+                jittered(every, own)
             };
             wait = wait.min(left);
         }

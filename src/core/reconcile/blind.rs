@@ -53,8 +53,8 @@ pub(super) fn judge(w: &World<'_>, memory: &mut Memory, draft: &mut Draft) {
             draft.leave(Kind::Blind, &subject);
             continue;
         }
-        let (node, label, long) = (sight.node, source.label(), text::span(w.settings.blind_after_ms));
-        let what = format!("{node} has not seen its source \"{label}\" for more than {long}: {why}");
+        let (me, label, long) = (sight.node, source.label(), text::span(w.settings.blind_after_ms));
+        let what = format!("{me} has not seen its source \"{label}\" for more than {long}: {why}");
         let mut found = Candidate::new(Kind::Blind, &subject, what, now);
         found.read = None;
         draft.find(found);

@@ -4,6 +4,7 @@ use super::super::finding::Kind;
 use super::super::settings::GroupFacts;
 use super::super::time::Now;
 use super::memory::{Candidate, Draft};
+use super::sight::Settings;
 use super::standing::{Cause, Running, Standing, cause};
 use super::text;
 use super::world::{Absence, Person, World};
@@ -92,32 +93,35 @@ fn find(w: &World<'_>, p: &Person<'_>, kind: Kind, sentence: String, after_ms: u
 
 /// Starts and drains that take longer than their group's own settings explain.
 fn slow(w: &World<'_>, p: &Person<'_>, draft: &mut Draft) {
-    let of = |kind: Kind| match kind {
-        Kind::StuckInitial => |s: &Standing| matches!(s, Standing::Initial(_)),
-        _ => |s: &Standing| *s == Standing::Draining,
+    let (initial, draining): (Vec<_>, Vec<_>) =
+        p.at.iter()
+            .enumerate()
+            .filter(|(_, s)| matches!(s, Standing::Initial(_) | Standing::Draining))
+            .partition(|(_, s)| **s != Standing::Draining);
+    stuck(w, p, Kind::StuckInitial, &initial, Settings::initial_ms, draft);
+    stuck(w, p, Kind::StuckDraining, &draining, Settings::draining_ms, draft);
+}
+
+fn stuck(
+    w: &World<'_>,
+    p: &Person<'_>,
+    kind: Kind,
+    groups: &[(usize, &Standing)],
+    limit: fn(&Settings, &GroupFacts) -> u64,
+    draft: &mut Draft,
+) {
+    let Some((_, standing)) = groups.first() else { return };
+    let facts = groups.iter().map(|(g, _)| w.sight.groups.get(*g).and_then(|s| s.facts));
+    let limits: Option<Vec<u64>> = facts.map(|f| f.map(|f| limit(w.settings, &f))).collect();
+    let Some(limit) = limits.and_then(|l| l.into_iter().max()) else {
+        // What the group says about itself was never read: nothing tells how long is too long.
+        draft.leave(kind, p.node());
+        return;
     };
-    for kind in [Kind::StuckInitial, Kind::StuckDraining] {
-        let groups: Vec<usize> = p.at.iter().enumerate().filter(|(_, s)| of(kind)(s)).map(|(g, _)| g).collect();
-        if groups.is_empty() {
-            continue;
-        }
-        let facts = groups.iter().map(|g| w.sight.groups.get(*g).and_then(|s| s.facts));
-        let limit = |f: GroupFacts| match kind {
-            Kind::StuckInitial => w.settings.initial_ms(&f),
-            _ => w.settings.draining_ms(&f),
-        };
-        let Some(limit) = facts.map(|f| f.map(limit)).collect::<Option<Vec<u64>>>().and_then(|l| l.into_iter().max())
-        else {
-            // What the group says about itself was never read: nothing tells how long is too long.
-            draft.leave(kind, p.node());
-            continue;
-        };
-        let names: Vec<&str> = groups.iter().map(|g| w.group_name(*g)).collect();
-        let words = groups.first().and_then(|g| p.at.get(*g)).map(|s| s.words()).unwrap_or_default();
-        let (node, names, limit_text) = (p.node(), text::list(&names, ", "), text::span(limit));
-        let what = format!("{node} is {words} in {names} for longer than the {limit_text} that its settings explain");
-        find(w, p, kind, what, limit, draft);
-    }
+    let names: Vec<&str> = groups.iter().map(|(g, _)| w.group_name(*g)).collect();
+    let (node, words, names, long) = (p.node(), standing.words(), text::list(&names, ", "), text::span(limit));
+    let what = format!("{node} is {words} in {names} for longer than the {long} that its settings explain");
+    find(w, p, kind, what, limit, draft);
 }
 
 /// Groups of which all registered targets fail their checks at once: one finding about the fleet, and nothing is changed.

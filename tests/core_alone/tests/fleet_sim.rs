@@ -92,7 +92,7 @@ struct World {
 impl World {
     fn fate(&self, node: usize, now: u64) -> Option<(u64, Fate)> {
         let past = self.fates.iter().filter(|(at, n, f)| *n == node && *at <= now && *f != Fate::AgentKilled);
-        past.last().map(|(at, _, f)| (*at, *f)).filter(|(_, f)| *f != Fate::Restored)
+        past.max_by_key(|(at, _, _)| *at).map(|(at, _, f)| (*at, *f)).filter(|(_, f)| *f != Fate::Restored)
     }
 
     fn agent_lives(&self, node: usize, now: u64) -> bool {

@@ -94,6 +94,7 @@ fn the_three_lowest_live_members_read_whole_groups_and_the_next_take_over_when_t
         assert_eq!(case.readers(), (0..n.min(3)).collect::<Vec<_>>());
         case.silent(0..2);
         assert_eq!(case.readers(), (2.min(n)..n.min(5)).collect::<Vec<_>>());
+        let mut case = Case::new(n);
         case.silent(0..n.min(20));
         assert_eq!(case.readers(), (20.min(n)..n.min(23)).collect::<Vec<_>>());
     }
