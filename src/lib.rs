@@ -20,5 +20,6 @@ pub mod jobs;
 pub mod ports;
 pub mod rehearse;
 pub mod state;
+pub mod supervisor;
 pub mod telemetry;
 pub mod words;

@@ -2,8 +2,7 @@
 //!
 //! `turn` is the loop, `verbs` what people ask of it, `executor` does effects, `facts` reads what guards look at and writes
 //! plans, `observe` keeps looking, `own` puts right what this node may, `lost` deals with a state that is gone, `seldom`
-//! keeps the log short, `handle` answers the control socket, `status` and `explain` put what is known into words,
-//! `supervisor` owns every task.
+//! keeps the log short, `handle` answers the control socket, `status` and `explain` put what is known into words.
 
 pub mod executor;
 mod explain;
@@ -17,6 +16,7 @@ pub mod progress;
 pub mod seldom;
 pub mod shared;
 pub mod status;
-pub mod supervisor;
 pub mod turn;
 pub mod verbs;
+
+pub use crate::supervisor;
