@@ -21,5 +21,6 @@ pub mod metrics;
 pub mod ports;
 pub mod rehearse;
 pub mod state;
+pub mod supervisor;
 pub mod telemetry;
 pub mod words;

@@ -4,8 +4,7 @@
 //! plans, `observe` keeps looking and `sight` puts together what that comes to, `own` puts right what this node may,
 //! `peers` what others have left behind, `lost` deals with a state that is gone, `alerts` sees to it that people hear,
 //! `handle` answers the control socket (`retire` one verb of it), `status` and `explain` put what is known into words,
-//! `measure` turns it into metrics, `seldom` keeps the log short, `supervisor` owns every task, and `turns` knows which
-//! loops still turn.
+//! `measure` turns it into metrics, `seldom` keeps the log short, and `turns` knows which loops still turn.
 
 pub mod alerts;
 mod beat;
@@ -25,8 +24,9 @@ pub mod seldom;
 pub mod shared;
 mod sight;
 pub mod status;
-pub mod supervisor;
 pub mod turn;
 pub mod turns;
 pub mod verbs;
 pub mod watch;
+
+pub use crate::supervisor;

@@ -183,6 +183,9 @@ pub fn status<W: World>(shared: &Shared<W>) -> Status {
     // Each look at the cache ends before the next one begins.
     let last_page_accepted = shared.cache().page_accepted.as_ref().map(|(seq, at)| (*seq, at.wall_ms));
     let last_page = shared.cache().page_told.clone();
+    let heals_in_ms = shared.cache().heals_at.as_ref().map(|at| at.since(&now).unwrap_or(0));
+    let findings = shared.report.borrow().0.findings.clone();
+    let (alerts, undelivered) = (alerts(shared), shared.book().undelivered());
     let mut status = Status {
         v: VERSION,
         agent: env!("CARGO_PKG_VERSION").to_owned(),
@@ -200,15 +203,15 @@ pub fn status<W: World>(shared: &Shared<W>) -> Status {
         cycle,
         last: node.durable.last.clone(),
         record: seen.record.as_ref().map(|(r, _)| r.clone()),
-        findings: shared.report.borrow().0.findings.clone(),
-        heals_in_ms: shared.cache().heals_at.as_ref().map(|at| at.since(&now).unwrap_or(0)),
+        findings,
+        heals_in_ms,
         pages_waiting: node.durable.pages.clone(),
         last_page_accepted,
         last_page,
         sees: sources(&seen, &now),
         warnings: all_warnings(shared),
-        alerts: alerts(shared),
-        undelivered: shared.book().undelivered(),
+        alerts,
+        undelivered,
         starting: None,
     };
     status.next = next(&status);

@@ -86,7 +86,8 @@ mod tests {
 
     fn body(failed: u64, nodes: &Value) -> Value {
         let n = nodes.as_object().unwrap().len() as u64;
-        json!({"_nodes": {"total": n + failed, "successful": n, "failed": failed}, "cluster_name": "x", "nodes": nodes})
+        let total = n.saturating_add(failed);
+        json!({"_nodes": {"total": total, "successful": n, "failed": failed}, "cluster_name": "x", "nodes": nodes})
     }
 
     fn node(name: &str, published: &str) -> Value {

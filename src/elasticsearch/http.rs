@@ -6,7 +6,7 @@ use crate::causes::Causes;
 use crate::core::error::{Class, Fault};
 use crate::http_client;
 use reqwest::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue, RETRY_AFTER};
-use reqwest::{Client, Url};
+use reqwest::{Client, RequestBuilder, Url};
 use secrecy::ExposeSecret;
 use std::time::Duration;
 
@@ -77,25 +77,30 @@ impl Caller {
 
     async fn exchange(&self, url: Url, what: &str) -> Result<Answer, Fault> {
         let tls = url.scheme() == "https";
-        let broken = |reached: Option<Reached>, error: reqwest::Error| {
-            let reached = reached.unwrap_or(if error.is_connect() { Reached::Nothing } else { Reached::Connection });
-            let timed_out = error.is_timeout();
-            unanswered(what, tls, reached, timed_out, &Causes::of(&error.without_url()))
-        };
-        let mut response = self.client.get(url).send().await.map_err(|e| broken(None, e))?;
-        let status = response.status().as_u16();
-        let retry_after_ms = retry_after_ms(response.headers());
-        let mut body = Vec::new();
-        loop {
-            match response.chunk().await {
-                Ok(None) => return Ok(Answer { status, retry_after_ms, body }),
-                Ok(Some(chunk)) if body.len().saturating_add(chunk.len()) > self.body_max => {
-                    let message = format!("{what}: the answer (HTTP {status}) is longer than {} bytes", self.body_max);
-                    return Err(Fault::transport(message));
-                }
-                Ok(Some(chunk)) => body.extend_from_slice(&chunk),
-                Err(error) => return Err(broken(Some(Reached::Head(status)), error)),
+        answer(self.client.get(url), what, tls, self.body_max).await
+    }
+}
+
+/// Sends it, and reads the answer piece by piece to its end, or to more than it may have.
+pub(crate) async fn answer(request: RequestBuilder, what: &str, tls: bool, body_max: usize) -> Result<Answer, Fault> {
+    let broken = |reached: Option<Reached>, error: reqwest::Error| {
+        let reached = reached.unwrap_or(if error.is_connect() { Reached::Nothing } else { Reached::Connection });
+        let timed_out = error.is_timeout();
+        unanswered(what, tls, reached, timed_out, &Causes::of(&error.without_url()))
+    };
+    let mut response = request.send().await.map_err(|e| broken(None, e))?;
+    let status = response.status().as_u16();
+    let retry_after_ms = retry_after_ms(response.headers());
+    let mut body = Vec::new();
+    loop {
+        match response.chunk().await {
+            Ok(None) => return Ok(Answer { status, retry_after_ms, body }),
+            Ok(Some(chunk)) if body.len().saturating_add(chunk.len()) > body_max => {
+                let message = format!("{what}: the answer (HTTP {status}) is longer than {body_max} bytes");
+                return Err(Fault::transport(message));
             }
+            Ok(Some(chunk)) => body.extend_from_slice(&chunk),
+            Err(error) => return Err(broken(Some(Reached::Head(status)), error)),
         }
     }
 }

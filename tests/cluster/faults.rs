@@ -90,7 +90,7 @@ async fn a_write_that_lands_late_conflicts_with_an_acknowledged_one() {
     let (_, version) = store.read().await.unwrap().unwrap();
     relay.rule(|r| if is_write(r) { Deed::lost() } else { Deed::Pass });
     assert_eq!(class(store.compare_and_set(&version, b"late".to_vec()).await), Class::OutcomeUnknown);
-    let late = relay.seen().into_iter().filter(is_write).next_back().unwrap();
+    let late = relay.seen().into_iter().rfind(is_write).unwrap();
     relay.pass();
     store.compare_and_set(&version, b"later".to_vec()).await.unwrap();
     assert_eq!(little.answer(&late).status, 409);

@@ -46,7 +46,7 @@ async fn the_store_in_a_cluster_keeps_the_contract_on_real_servers() {
         let engine = Engine::cluster(flavor, 2);
         let [c1, c2] = clients(&engine);
         contract::holds(&store(&[c1.clone(), c2.clone()]), &store(&[c2.clone(), c1.clone()])).await;
-        let (_, at) = store(&[c1.clone()]).read().await.unwrap().unwrap();
+        let (_, at) = store(std::slice::from_ref(&c1)).read().await.unwrap().unwrap();
         contract::one_of_many_writes(&store(&[c1, c2]), &at).await;
     }
 }

@@ -1,17 +1,18 @@
 //! One exchange with one endpoint, through the `elasticsearch` crate, behind a fence (docs/adr/0007): a deadline of our own
 //! around everything, a task of its own that may panic, status and length before the body, and no decision that asks for the
-//! type of an error.
+//! type of an error. What may come in chunks is asked for past the crate.
 
-use crate::agent::supervisor::fenced;
 use crate::bounded::blocking;
 use crate::causes::Causes;
 use crate::core::error::{Class, Fault};
 use crate::elasticsearch::classify::{Answer, Reached, unanswered};
-use crate::elasticsearch::http::{authorization, base_url, retry_after_ms};
+use crate::elasticsearch::http::{answer, authorization, base_url, retry_after_ms};
 use crate::elasticsearch::secrets;
+use crate::http_client;
+use crate::supervisor::fenced;
 use ::elasticsearch::cert::{Certificate, CertificateValidation};
 use ::elasticsearch::http::headers::{
-    ACCEPT_ENCODING, AUTHORIZATION, CONTENT_LENGTH, HeaderMap, HeaderName, HeaderValue, USER_AGENT,
+    ACCEPT_ENCODING, AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, USER_AGENT,
 };
 use ::elasticsearch::http::transport::{SingleNodeConnectionPool, Transport, TransportBuilder};
 use ::elasticsearch::http::{Method, Url};
@@ -42,7 +43,10 @@ pub(super) struct Call {
     pub(super) query: Vec<(&'static str, String)>,
     pub(super) body: Option<Vec<u8>>,
     /// A longer answer is none.
-    pub(super) answer_max: u64,
+    pub(super) answer_max: usize,
+    /// A read whose answer may come in chunks, so that its length is known at its end only: the `elasticsearch` crate would
+    /// read on whatever comes, so it is not asked.
+    pub(super) listing: bool,
 }
 
 /// No complete answer.
@@ -53,6 +57,13 @@ pub(super) struct Unanswered {
     pub(super) unsent: bool,
 }
 
+/// Clients for one server.
+#[derive(Clone, Debug)]
+struct Clients {
+    transport: Transport,
+    listing: reqwest::Client,
+}
+
 /// One server that can be asked.
 #[derive(Debug)]
 pub(super) struct Endpoint {
@@ -60,8 +71,8 @@ pub(super) struct Endpoint {
     files: Files,
     /// So many more may read the files: a file system may hang.
     free: Arc<Semaphore>,
-    /// The client, and the certificates that it was made with.
-    made: Mutex<Option<(Pem, Transport)>>,
+    /// The clients, and the certificates that they were made with.
+    made: Mutex<Option<(Pem, Clients)>>,
 }
 
 impl Call {
@@ -97,9 +108,13 @@ impl Endpoint {
             me.prepared()
         });
         let prepared = prepared.await;
-        let (transport, headers) = prepared
+        let (clients, headers) = prepared
             .map_err(|why| unsent(Fault::transport(format!("{what}: preparing the call: {why}"))))?
             .map_err(unsent)?;
+        if call.listing {
+            return self.listed(clients.listing, headers, call, limit).await.map_err(maybe);
+        }
+        let transport = clients.transport;
         let how_far = Arc::new(Mutex::new(Reached::Connection));
         let exchange = exchange(transport, headers, call, self.url.clone(), limit, how_far.clone());
         match tokio::time::timeout(limit, fenced(exchange)).await {
@@ -113,8 +128,32 @@ impl Endpoint {
         }
     }
 
-    /// Reads the files, and makes the client again where the certificates are not those it was made with. Blocking.
-    fn prepared(&self) -> Result<(Transport, HeaderMap), Fault> {
+    async fn listed(
+        &self,
+        client: reqwest::Client,
+        headers: HeaderMap,
+        call: Call,
+        limit: Duration,
+    ) -> Result<Answer, Fault> {
+        let what = call.named(&self.url);
+        let mut url = base_url(&self.url)?;
+        url.set_path(&call.path);
+        url.query_pairs_mut().extend_pairs(&call.query);
+        let tls = url.scheme() == "https";
+        let request = if call.method == Method::Post { client.post(url) } else { client.get(url) };
+        let request = request.headers(headers).header(CONTENT_TYPE, "application/json").timeout(limit);
+        let request = match call.body {
+            Some(body) => request.body(body),
+            None => request,
+        };
+        let Ok(answered) = tokio::time::timeout(limit, answer(request, &what, tls, call.answer_max)).await else {
+            return Err(Fault::transport(format!("{what}: no complete answer within {limit:?}")));
+        };
+        answered
+    }
+
+    /// Reads the files, and makes the clients again where the certificates are not those they were made with. Blocking.
+    fn prepared(&self) -> Result<(Clients, HeaderMap), Fault> {
         let f = &self.files;
         let mut headers = HeaderMap::new();
         if let Some(value) = authorization(&secrets::credentials(f.api_key.as_deref(), f.basic_auth.as_deref())?)? {
@@ -126,14 +165,26 @@ impl Endpoint {
         headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
         let pem = f.ca.as_deref().map(secrets::bytes).transpose()?;
         let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((with, transport)) = &*made
+        if let Some((with, clients)) = &*made
             && *with == pem
         {
-            return Ok((transport.clone(), headers));
+            return Ok((clients.clone(), headers));
         }
-        let transport = self.transport(pem.as_deref())?;
-        *made = Some((pem, transport.clone()));
-        Ok((transport, headers))
+        let clients =
+            Clients { transport: self.transport(pem.as_deref())?, listing: self.listing_client(pem.as_deref())? };
+        *made = Some((pem, clients.clone()));
+        Ok((clients, headers))
+    }
+
+    fn listing_client(&self, pem: Option<&[u8]>) -> Result<reqwest::Client, Fault> {
+        let url = base_url(&self.url)?;
+        // Each call states its own deadline.
+        let mut builder = http_client::builder(&url, Duration::from_mins(1)).no_proxy().pool_max_idle_per_host(1);
+        if url.scheme() == "https" {
+            let roots = reqwest::Certificate::from_pem_bundle(pem.unwrap_or_default());
+            builder = builder.tls_certs_merge(roots.map_err(|_| unreadable(self.files.ca.as_deref()))?);
+        }
+        http_client::build(builder)
     }
 
     fn transport(&self, pem: Option<&[u8]>) -> Result<Transport, Fault> {
@@ -150,6 +201,11 @@ impl Endpoint {
     }
 }
 
+/// Certificates of a file.
+fn unreadable(ca: Option<&str>) -> Fault {
+    secrets::unusable(ca.unwrap_or_default(), "there is no PEM certificate in it")
+}
+
 /// The system's roots, which this client does not look for by itself, and those of the file.
 fn roots(ca: Option<&str>, pem: Option<&[u8]>) -> Result<Option<Certificate>, Fault> {
     let mut all: Option<Certificate> = None;
@@ -162,8 +218,8 @@ fn roots(ca: Option<&str>, pem: Option<&[u8]>) -> Result<Option<Certificate>, Fa
             add(root);
         }
     }
-    if let (Some(file), Some(pem)) = (ca, pem) {
-        add(Certificate::from_pem(pem).map_err(|_| secrets::unusable(file, "there is no PEM certificate in it"))?);
+    if let Some(pem) = pem {
+        add(Certificate::from_pem(pem).map_err(|_| unreadable(ca))?);
     }
     Ok(all)
 }
@@ -205,23 +261,16 @@ async fn exchange(
             "{what}: a redirect to another place: is this the node's own port?"
         ))));
     }
-    let too_long = |length: u64| {
-        maybe(Fault::transport(format!(
-            "{what}: the answer (HTTP {status}) has {length} bytes, more than {limit_answer}"
-        )))
-    };
-    let stated = response.headers().get(CONTENT_LENGTH).and_then(|v| v.to_str().ok()?.parse::<u64>().ok());
-    if let Some(length) = stated.filter(|n| *n > limit_answer) {
-        return Err(too_long(length));
+    let unfit = |why: String| maybe(Fault::transport(format!("{what}: the answer (HTTP {status}) {why}")));
+    // Its whole body will be in memory, so its length must be known before.
+    match response.headers().get(CONTENT_LENGTH).and_then(|v| v.to_str().ok()?.parse::<usize>().ok()) {
+        Some(length) if length <= limit_answer => {}
+        Some(length) => return Err(unfit(format!("has {length} bytes, more than {limit_answer}"))),
+        None => return Err(unfit("does not say how long it is: is there a proxy in between?".to_owned())),
     }
-    // Without a stated length the deadline is what bounds it.
     let body = response.bytes().await.map_err(|error| {
         maybe(unanswered(&what, tls, Reached::Head(status), error.is_timeout(), &Causes::of(&error)))
     })?;
-    let length = u64::try_from(body.len()).unwrap_or(u64::MAX);
-    if length > limit_answer {
-        return Err(too_long(length));
-    }
     Ok(Answer { status, retry_after_ms, body: body.to_vec() })
 }
 

@@ -68,9 +68,9 @@ impl Endpoints {
                 Ok(answer) => {
                     // A server that cannot do it now is not asked first the next time.
                     if answer.status >= 500 {
-                        self.bad(at)
+                        self.bad(at);
                     } else {
-                        self.good(at)
+                        self.good(at);
                     }
                     return Ok(answer);
                 }

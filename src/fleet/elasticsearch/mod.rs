@@ -24,9 +24,9 @@ pub const MEMBERS_MAX: usize = 2_000;
 /// Members in one answer.
 const PAGE: usize = 100;
 /// A document may have six times its size as JSON text.
-const ONE_ANSWER_MAX: u64 = 2 * 1024 * 1024;
+const ONE_ANSWER_MAX: usize = 2 * 1024 * 1024;
 /// A page of member documents.
-const PAGE_ANSWER_MAX: u64 = 64 * 1024 * 1024;
+const PAGE_ANSWER_MAX: usize = 64 * 1024 * 1024;
 /// The server gives up after this; the deadline of the call is this side's own.
 const SERVER_TIMEOUT: &str = "2s";
 
@@ -97,13 +97,10 @@ impl EsFleet {
         work: impl Future<Output = Result<T, CasFault>> + Send,
     ) -> Result<T, CasFault> {
         let whole = self.0.endpoints.whole();
-        match tokio::time::timeout(whole, work).await {
-            Ok(done) => done,
-            Err(_) => {
-                let what = format!("the fleet record in the index {}: not done within {whole:?}", self.0.index);
-                Err(CasFault::Fault(Fault::new(late, what)))
-            }
-        }
+        tokio::time::timeout(whole, work).await.unwrap_or_else(|_| {
+            let what = format!("the fleet record in the index {}: not done within {whole:?}", self.0.index);
+            Err(CasFault::Fault(Fault::new(late, what)))
+        })
     }
 
     async fn reading<T>(&self, work: impl Future<Output = Result<T, Fault>> + Send) -> Result<T, Fault> {
@@ -130,6 +127,7 @@ impl Inner {
             query: query.iter().map(|(key, value)| (*key, (*value).to_owned())).collect(),
             body: body.map(|b| b.to_string().into_bytes()),
             answer_max: ONE_ANSWER_MAX,
+            listing: false,
         }
     }
 
@@ -150,7 +148,7 @@ impl Inner {
 
     /// The index as it is now, by the local state of whoever is asked: no master is needed for that.
     async fn index(&self) -> Result<Index, Fault> {
-        let call = self.call(Method::Get, &[], &[("local", "true")], None);
+        let call = Call { listing: true, ..self.call(Method::Get, &[], &[("local", "true")], None) };
         let what = format!("GET {}", self.index);
         self.endpoints.read(&call, |answer| answers::index(&what, &self.index, answer)).await
     }
@@ -181,12 +179,12 @@ impl Inner {
             Got::Document(source, position) => (source, position),
         };
         let uuid = self.uuid().await?;
-        let (bytes, why) = self.unwrapped(&uuid, source);
+        let (bytes, why) = self.unwrapped(&uuid, &source);
         Ok(Some(Lying { bytes, version: At { uuid, position }.version(), why }))
     }
 
     /// The record's bytes, and why they are not to be used, where they are not.
-    fn unwrapped(&self, uuid: &str, source: Value) -> (Vec<u8>, Option<Fault>) {
+    fn unwrapped(&self, uuid: &str, source: &Value) -> (Vec<u8>, Option<Fault>) {
         let refused = |why: String| Some(Fault::new(Class::Refused, format!("held by unknown: {why}")));
         let next = "compare it with what the members say, then backstop init --fleet --reason";
         let envelope: Envelope = match serde_json::from_value(source.clone()) {
@@ -278,7 +276,11 @@ impl Inner {
         // Always the same copy of the shard: two of them may differ for a moment, and a beat must not go back.
         let query =
             [("allow_partial_search_results", "false"), ("timeout", SERVER_TIMEOUT), ("preference", "backstop")];
-        Call { answer_max: PAGE_ANSWER_MAX, ..self.call(Method::Post, &["_search"], &query, Some(&body)) }
+        Call {
+            answer_max: PAGE_ANSWER_MAX,
+            listing: true,
+            ..self.call(Method::Post, &["_search"], &query, Some(&body))
+        }
     }
 
     async fn put_member(&self, instance: &str, bytes: Vec<u8>) -> Result<(), CasFault> {
