@@ -138,7 +138,9 @@ mod tests {
     /// What the watchdog says, one word for each time it looks.
     fn watched(turns: &Turns, clock: &ManualClock) -> (Task<()>, mpsc::UnboundedReceiver<Result<(), &'static str>>) {
         let (send, said) = mpsc::unbounded_channel();
-        let say = move |word| drop(send.send(word));
+        let say = move |word| {
+            let _ = send.send(word);
+        };
         (spawn(feed(turns.clone(), clock.clone(), EVERY_MS, say)), said)
     }
 
@@ -191,9 +193,9 @@ mod tests {
     #[tokio::test]
     async fn a_loop_that_waits_is_fresh_for_ever_and_one_that_stands_still_stops_the_feeding() {
         let (turns, clock) = (Turns::default(), clock());
-        let (hang, hung) = watch::channel(false);
+        let (hang, told) = watch::channel(false);
         let (waits, at) = (turns.clone(), clock.clone());
-        let mut gate = hung.clone();
+        let mut gate = told;
         let _loop = spawn(async move {
             tokio::select! {
                 () = waits.waiting(Loop::Agent, &at) => {}
