@@ -1,5 +1,5 @@
-//! What the agent knows, as metrics: gathered for each scrape from memory alone, and written to a file for node_exporter
-//! where config says so.
+//! What the agent knows, as metrics: gathered for each scrape from memory alone, and written to a file for
+//! `node_exporter` where config says so.
 
 use super::seldom::Seldom;
 use super::shared::{Shared, World};

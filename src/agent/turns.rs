@@ -193,9 +193,9 @@ mod tests {
     #[tokio::test]
     async fn a_loop_that_waits_is_fresh_for_ever_and_one_that_stands_still_stops_the_feeding() {
         let (turns, clock) = (Turns::default(), clock());
-        let (hang, hung) = watch::channel(false);
+        let (hang, told) = watch::channel(false);
         let (waits, at) = (turns.clone(), clock.clone());
-        let mut gate = hung.clone();
+        let mut gate = told;
         let _loop = spawn(async move {
             tokio::select! {
                 () = waits.waiting(Loop::Agent, &at) => {}

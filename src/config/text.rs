@@ -99,7 +99,9 @@ impl Form {
             Form::TargetId => instance_like(text) || text.parse::<IpAddr>().is_ok(),
             Form::HostText => all(255, |b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b'_')),
             Form::Path => text.starts_with('/') && text.len() <= 4096 && !text.chars().any(char::is_control),
-            Form::PromFile => Form::Path.plain(text) && text.ends_with(".prom") && !text.ends_with("/.prom"),
+            Form::PromFile => {
+                Form::Path.plain(text) && std::path::Path::new(text).extension().is_some_and(|ending| ending == "prom")
+            }
             Form::Index => {
                 all(255, |b| matches!(b, b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'+'))
                     && !text.starts_with(['-', '_', '+'])

@@ -1,5 +1,5 @@
-//! The exposition: the classic text format (version 0.0.4), which everything reads that reads any: Prometheus, node_exporter's
-//! textfile collector, promtool. The library writes OpenMetrics, whose header of a counter lacks the `_total` of its
+//! The exposition: the classic text format (version 0.0.4), which everything reads that reads any: Prometheus,
+//! promtool, the textfile collector of `node_exporter`. The library writes `OpenMetrics`, whose header of a counter lacks the `_total` of its
 //! samples; in the classic format those would be two metrics, one of them without type and help.
 
 use prometheus_client::registry::Registry;
