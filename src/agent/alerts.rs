@@ -44,10 +44,12 @@ enum End {
 
 /// Runs for ever; the queue is the agent's loop, which forgets what was accepted.
 pub async fn deliver<W: World>(shared: Arc<Shared<W>>, queue: mpsc::Sender<Request>) {
+    // Before anything is waited for: no look is missed.
+    let reports = shared.report.subscribe();
     let ledger = open(&shared, &queue).await;
     let (ends, ended) = mpsc::channel(ENDS_MAX);
     let desk = Desk {
-        reports: shared.report.subscribe(),
+        reports,
         parts: None,
         shared,
         queue,
@@ -173,7 +175,9 @@ impl<W: World> Desk<W> {
             }
             book.tick(&now);
             let due = book.due(&now);
-            due.iter().for_each(|d| book.begin(d, &now));
+            for d in &due {
+                book.begin(d, &now);
+            }
             (due, book.acknowledged(), book.next_due(&now))
         };
         for delivery in due {

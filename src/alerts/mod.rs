@@ -60,6 +60,10 @@ pub struct Rendered {
     pub sent_ms: u64,
 }
 
+fn boxed<S: PageSink>(sink: S) -> Box<dyn PageSink> {
+    Box::new(sink)
+}
+
 /// The sinks of a config, and what keeps one from being used, with its place in the config.
 pub fn sinks(pager: &Pager) -> (Vec<Box<dyn PageSink>>, Vec<String>) {
     let (mut sinks, mut wrong): (Vec<Box<dyn PageSink>>, Vec<String>) = (Vec::new(), Vec::new());
@@ -67,9 +71,6 @@ pub fn sinks(pager: &Pager) -> (Vec<Box<dyn PageSink>>, Vec<String>) {
         Ok(sink) => sinks.push(sink),
         Err(fault) => wrong.push(format!("{key}: {fault}")),
     };
-    fn boxed<S: PageSink>(sink: S) -> Box<dyn PageSink> {
-        Box::new(sink)
-    }
     if let Some(p) = &pager.pagerduty {
         let sink = pagerduty::PagerDuty::new(p.url.expose(), p.timeout_ms, p.routing_key_file.clone());
         add("pager.pagerduty", sink.map(boxed));

@@ -35,9 +35,11 @@ impl PagerDuty {
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         let sent = self.post.send(headers, body, &[202], page.sent_ms).await;
         // An answer that repeats what was sent is not told.
-        sent.map_err(|fault| match fault.message.contains(key.expose_secret()) {
-            true => Fault { message: "pagerduty refused the event, and repeats the key".to_owned(), ..fault },
-            false => fault,
+        sent.map_err(|fault| {
+            if fault.message.contains(key.expose_secret()) {
+                return Fault { message: "pagerduty refused the event, and repeats the key".to_owned(), ..fault };
+            }
+            fault
         })
     }
 }

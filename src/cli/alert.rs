@@ -53,7 +53,9 @@ async fn without_agent(ctx: &mut Ctx<'_>, r: &TestRequest) -> Option<TestReply> 
     let now = ctx.clock.now();
     let results = crate::alerts::test::try_all(&sinks, r.sink.as_deref(), &fleet, &node, &now).await;
     ctx.out.complain("backstop: the agent is not running; the config's pagers are asked directly");
-    wrong.iter().for_each(|why| ctx.out.complain(format!("backstop: {why}")));
+    for why in &wrong {
+        ctx.out.complain(format!("backstop: {why}"));
+    }
     Some(crate::alerts::test::reply(results, wrong.is_empty(), VERSION))
 }
 

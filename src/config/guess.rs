@@ -122,8 +122,8 @@ mod tests {
             ("single_host", "move it below [record]"),
             ("arn", "move it below [[target_group]]"),
             ("timeout", "pager.webhook.timeout, elasticsearch.timeout"),
+            ("pager.pager_duty", "did you mean pagerduty?"),
             ("zzzzzzzzzzzz", "take it out"),
-            ("pager.pagerduty", "until a version that has it"),
         ] {
             assert!(asked(path).contains(next), "{path}: {}", asked(path));
         }

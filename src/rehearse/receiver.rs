@@ -26,6 +26,13 @@ pub struct Received {
     pub accepted: bool,
 }
 
+impl Received {
+    /// It tells that an alert is over.
+    pub fn is_over(&self) -> bool {
+        self.body.get("event").is_some_and(|event| event == "resolve")
+    }
+}
+
 /// How the next request is answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
@@ -64,12 +71,12 @@ impl ReceiverControl {
 
     /// What fires and was answered 2xx.
     pub fn accepted(&self) -> Vec<Received> {
-        self.received().into_iter().filter(|r| r.accepted && r.body["event"] != "resolve").collect()
+        self.received().into_iter().filter(|r| r.accepted && !r.is_over()).collect()
     }
 
     /// What is over and was answered 2xx.
     pub fn resolved(&self) -> Vec<Received> {
-        self.received().into_iter().filter(|r| r.accepted && r.body["event"] == "resolve").collect()
+        self.received().into_iter().filter(|r| r.accepted && r.is_over()).collect()
     }
 
     /// The next requests are answered so, one each; then as before.

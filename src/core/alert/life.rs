@@ -62,14 +62,14 @@ impl Book {
     fn find(&mut self, finding: &Finding, now: &Now) {
         let about = finding.about();
         let sentence = cut(&finding.sentence);
-        match self.get_mut(&about).filter(|a| a.fires()) {
-            Some(alert) => {
+        match self.get_mut(&about) {
+            Some(alert) if alert.fires() => {
                 (alert.found, alert.absent, alert.unjudged) = (true, None, None);
                 alert.seen = now.clone();
                 alert.sentence = sentence;
                 alert.worse(finding.severity, now);
             }
-            None => {
+            Some(_) | None => {
                 let own = self.is_own(&finding.subject);
                 let (kind, subject, severity) = (finding.kind, finding.subject.clone(), finding.severity);
                 self.fire(Raised { kind, subject, severity, sentence, own, page: None }, now);
@@ -104,8 +104,8 @@ impl Book {
         let about = about_page(page, self.node.as_str());
         // Another cycle is another failure: whoever closed the first one in their head must hear of it anew.
         let same = |a: &Alert| a.page.as_ref().is_none_or(|had| had.cycle == page.cycle);
-        match self.get_mut(&about).filter(|a| a.fires() && same(a)) {
-            Some(alert) => {
+        match self.get_mut(&about) {
+            Some(alert) if alert.fires() && same(alert) => {
                 alert.page = Some(page.clone());
                 alert.sentence = cut(&page.message);
                 (alert.own, alert.held, alert.folded) = (true, false, None);
@@ -114,7 +114,7 @@ impl Book {
                     alert.change(now);
                 }
             }
-            None => {
+            Some(_) | None => {
                 let (kind, subject) = about.clone();
                 let (severity, sentence) = (page.severity, cut(&page.message));
                 self.fire(Raised { kind, subject, severity, sentence, own: true, page: Some(page.clone()) }, now);

@@ -7,6 +7,7 @@ mod life;
 mod send;
 mod storm;
 #[cfg(test)]
+#[allow(clippy::arithmetic_side_effects, reason = "what overflows here fails the test")]
 mod tests;
 
 use super::finding::{About, Kind};

@@ -133,7 +133,7 @@ impl Book {
             }
         }
         // A doubtful try of what still fires is closed when that is over.
-        let closes = |n: &&u32| !wanted.contains(n) && !(alert.fires() && **n == 0);
+        let closes = |n: &&u32| !(wanted.contains(n) || (alert.fires() && **n == 0));
         sent.open.keys().find(closes).map(|n| Event::Resolve(*n))
     }
 

@@ -30,7 +30,7 @@ fn of_a_node(kind: Kind) -> bool {
 
 /// The worst first.
 fn weight(kind: Kind) -> u8 {
-    if kind == Kind::BelowFloor { 0 } else { 1 + u8::from(kind == Kind::BelowMinimum) }
+    u8::from(kind != Kind::BelowFloor).saturating_add(u8::from(kind == Kind::BelowMinimum))
 }
 
 impl Book {

@@ -277,7 +277,9 @@ fn a_page_is_acknowledged_by_one_sink_and_owed_to_all() {
     b.pages(&pages, &at(0));
     let due = b.due(&at(0));
     assert_eq!(due.len(), 2);
-    due.iter().for_each(|d| b.begin(d, &at(0)));
+    for d in &due {
+        b.begin(d, &at(0));
+    }
     assert!(b.due(&at(0)).is_empty(), "each once");
     b.result(&due[0], &fault(), &at(0), Jitter(0));
     assert!(b.acknowledged().is_empty());
@@ -298,8 +300,12 @@ fn a_page_that_was_over_before_anybody_heard_of_it_is_still_told_and_then_its_en
     let mut b = book();
     b.pages(&[page(1, PageKind::ConfigUnusable, "c-1", "bad")], &at(0));
     let due = b.due(&at(0));
-    due.iter().for_each(|d| b.begin(d, &at(0)));
-    due.iter().for_each(|d| b.result(d, &refused(), &at(0), Jitter(0)));
+    for d in &due {
+        b.begin(d, &at(0));
+    }
+    for d in &due {
+        b.result(d, &refused(), &at(0), Jitter(0));
+    }
     b.over(&(Kind::ConfigUnusable, "n-1".into()), &at(S));
     let sent = accept_all(&mut b, &at(100 * S));
     let of_config =
@@ -342,8 +348,12 @@ fn a_page_that_nobody_has_is_tried_again_soon_also_where_it_was_refused() {
     let mut b = book();
     b.pages(&[page(1, PageKind::Latched, "c-1", "failed")], &at(0));
     let due = b.due(&at(0));
-    due.iter().for_each(|d| b.begin(d, &at(0)));
-    due.iter().for_each(|d| b.result(d, &refused(), &at(0), Jitter(0)));
+    for d in &due {
+        b.begin(d, &at(0));
+    }
+    for d in &due {
+        b.result(d, &refused(), &at(0), Jitter(0));
+    }
     assert!(b.next_due(&at(0)).unwrap().since(&at(0)).unwrap() <= 60 * S);
     assert_eq!(b.undelivered(), 3, "the page, and that both pagers refuse");
 }
@@ -352,7 +362,7 @@ fn a_page_that_nobody_has_is_tried_again_soon_also_where_it_was_refused() {
 fn the_failure_of_another_cycle_is_a_new_page_though_the_first_is_open() {
     let mut b = book();
     let (one, two) = (page(1, PageKind::Latched, "c-1", "a"), page(2, PageKind::Latched, "c-2", "b"));
-    b.pages(&[one.clone()], &at(0));
+    b.pages(std::slice::from_ref(&one), &at(0));
     accept_all(&mut b, &at(0));
     b.pages(&[one, two], &at(S));
     let key = || "f/latched/n-1".to_owned();
