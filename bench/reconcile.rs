@@ -126,25 +126,21 @@ fn measure(f: &Fleet) -> (f64, usize) {
     let mut findings = 0;
     for turn in 0..200_u64 {
         let now = at(1_000 + turn);
-        let groups: Vec<GroupSight<'_>> = f
-            .groups
-            .iter()
-            .zip(&f.lists)
-            .map(|(group, rows)| GroupSight {
-                group,
-                facts: Some(facts),
-                list: Seen { answer: Some((rows.as_slice(), &now)), fault: None, every_ms: Some(15_000) },
-                named: Seen::default(),
-            })
-            .collect();
+        let seen = f.groups.iter().zip(&f.lists).map(|(group, rows)| GroupSight {
+            group,
+            facts: Some(facts),
+            list: Seen { answer: Some((rows.as_slice(), &now)), fault: None, every_ms: Some(15_000) },
+            named: Seen::default(),
+        });
+        let groups: Vec<GroupSight<'_>> = seen.collect();
         let sight = Sight {
             fleet: &fleet,
             me: &me,
             node: &node,
             groups: &groups,
-            members: Seen { answer: Some((&f.members, &now)), fault: None, every_ms: Some(15_000) },
+            members: Seen { answer: Some((f.members.as_slice(), &now)), fault: None, every_ms: Some(15_000) },
             hearts: &f.hearts,
-            nodes: Seen { answer: Some((&f.nodes, &now)), fault: None, every_ms: Some(30_000) },
+            nodes: Seen { answer: Some((f.nodes.as_slice(), &now)), fault: None, every_ms: Some(30_000) },
             record: Seen { answer: Some((&f.record, &now)), fault: None, every_ms: Some(15_000) },
             first: &first,
             own_cycle: false,

@@ -144,8 +144,13 @@ fn every_kind_of_alert_has_a_runbook_that_the_readme_names() {
         assert!(text.contains("**It ends**"), "{path} says how it ends");
         assert!(readme.contains(&path), "README.md names {path}");
     }
-    let runbooks = files("docs/runbooks", ".md").len();
-    assert_eq!(runbooks, Kind::ALL.len(), "and none is about nothing");
+    // Prometheus raises some alerts that no agent does; its rules name their runbooks.
+    let rules = read("config/prometheus/rules.yml");
+    for path in files("docs/runbooks", ".md") {
+        let name = relative(&path);
+        let kind = Kind::ALL.iter().any(|k| name == format!("docs/runbooks/{}.md", k.label()));
+        assert!(kind || rules.contains(name.rsplit('/').next().unwrap_or_default()), "{name} is about nothing");
+    }
 }
 
 #[test]

@@ -4,8 +4,7 @@
 use super::shared::{Observed, Parts, World, nonce};
 use super::turn::Agent;
 use crate::clock::Clock;
-use crate::core::cycle::gone_latch;
-use crate::core::record::{Extra, Op, Record, Slot};
+use crate::core::record::{Extra, Latch, Op, Record, Slot};
 use crate::fleet::Outcome;
 
 /// Why a slot of somebody else has become a latch; `None` = it has not.
@@ -34,7 +33,7 @@ impl<W: World> Agent<W> {
             let read_ms = now.since(read).unwrap_or(u64::MAX);
             let is_member = read_ms >= seen_ms || members.iter().any(|m| m.instance == *instance);
             let Some(why) = lost(slot, seen_ms, is_member) else { continue };
-            let latch = gone_latch(instance, slot, &why, &now);
+            let latch = Latch::lost(instance, slot, &why, &now);
             match parts.fleet.change(&Op::AddLatch { cycle: slot.cycle.clone(), latch }, &parts.rules(), nonce).await {
                 Outcome::Acked(record) => {
                     tracing::error!(cycle = %slot.cycle, why, "latched for a peer");
@@ -63,7 +62,7 @@ impl<W: World> Agent<W> {
             since_ms: now.wall_ms,
             extra: Extra::default(),
         });
-        let latch = gone_latch(&me, &slot, "its instance was terminated in the middle of its cycle", &now);
+        let latch = Latch::lost(&me, &slot, "its instance was terminated in the middle of its cycle", &now);
         let outcome = parts.fleet.change(&Op::Goodbye { instance: me, latch }, &parts.rules(), nonce).await;
         match outcome {
             Outcome::Acked(record) => {

@@ -7,10 +7,9 @@ use super::turn::Request;
 use crate::clock::Clock;
 use crate::control::backend::Caller;
 use crate::control::protocol::{Done, RetireRequest};
-use crate::core::cycle::gone_latch;
 use crate::core::exit::Exit;
 use crate::core::ids::InstanceId;
-use crate::core::record::{Extra, Hold, Op, Record, Slot};
+use crate::core::record::{Extra, Hold, Latch, Op, Record, Slot};
 use crate::words::span;
 
 /// Beyond the longest time for which a call of a silent agent may still be under way, in ms: its beats come this far apart.
@@ -84,7 +83,7 @@ impl<W: World> Handle<W> {
             since_ms: now.wall_ms,
             extra: Extra::default(),
         });
-        let latch = gone_latch(&instance, &any, &why, &now);
+        let latch = Latch::lost(&instance, &any, &why, &now);
         let latched = record.slots.get(&instance).is_some_and(|s| !record.latches.contains_key(&s.cycle));
         let good = if latched {
             format!("{} is retired; the cycle that it was in leaves a latch (backstop latch list)", r.node)

@@ -505,24 +505,6 @@ impl Cycle {
     }
 }
 
-/// The latch for a cycle whose node is gone, or has not come home in the time that it stated. Said by whoever notices.
-pub fn gone_latch(instance: &InstanceId, slot: &super::record::Slot, why: &str, now: &Now) -> Latch {
-    Latch {
-        instance: instance.clone(),
-        node: slot.node.clone(),
-        stage: "unknown".into(),
-        class: LOST.into(),
-        message: why.into(),
-        job: slot.job.clone(),
-        since_ms: now.wall_ms,
-        cleared: None,
-        extra: Extra::new(),
-    }
-}
-
-/// The class of a latch that peers set for a holder that is gone or overdue.
-pub const LOST: &str = "lost";
-
 /// The latch for a state that could not be read, before its way back can be planned.
 pub fn lost_latch(instance: &InstanceId, node: &NodeName, why: &Arc<str>, now: &Now) -> Latch {
     Latch {

@@ -332,6 +332,12 @@ impl Default for Report {
 }
 
 impl Report {
+    /// Of a look that could judge everything.
+    pub fn complete(looker: &str, findings: Vec<Finding>) -> Report {
+        let (unjudged, unjudged_about) = (BTreeSet::new(), BTreeSet::new());
+        Report { findings, unjudged, unjudged_about, looker: looker.into() }
+    }
+
     /// This look shows that it is not so: neither found nor unjudged.
     pub fn shows_absent(&self, about: &About) -> bool {
         if about.0 == Kind::Blind && !self.own_sight(&about.1) {

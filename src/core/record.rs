@@ -5,6 +5,7 @@
 
 use super::ids::{CycleId, InstanceId, LatchId, NodeName};
 use super::rules::{Mutant, Rules};
+use super::time::Now;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -124,6 +125,26 @@ pub struct Hold {
     /// Unknown fields.
     #[serde(flatten)]
     pub extra: Extra,
+}
+
+/// The class of a latch that peers set for a holder that is gone or overdue.
+pub const LOST: &str = "lost";
+
+impl Latch {
+    /// For a cycle whose node is gone, or has not come home in the time that it stated. Said by whoever notices.
+    pub fn lost(instance: &InstanceId, slot: &Slot, why: &str, now: &Now) -> Latch {
+        Latch {
+            instance: instance.clone(),
+            node: slot.node.clone(),
+            stage: "unknown".into(),
+            class: LOST.into(),
+            message: why.into(),
+            job: slot.job.clone(),
+            since_ms: now.wall_ms,
+            cleared: None,
+            extra: Extra::new(),
+        }
+    }
 }
 
 /// The field of a hold's order that says that its node is leaving for good.

@@ -1,10 +1,10 @@
 //! Which effect a state asks for. Entry and recovery alike: it depends on what is stored and on what this process has
 //! learnt since it entered the stage, on nothing else.
 
-use super::cycle::{Cycle, Durable, Seen, Stage, gone_latch};
+use super::cycle::{Cycle, Durable, Seen, Stage};
 use super::effect::{Effect, Want};
 use super::plan::{Kind, Plan};
-use super::record::{Extra, Op, Pause};
+use super::record::{Extra, Latch, Op, Pause};
 use super::rules::Mutant;
 use super::target::Own;
 use super::time::Now;
@@ -195,7 +195,7 @@ fn retire(c: &Cycle, now: &Now) -> Op {
         }
     };
     // Its own slot is free by now; a slot of another cycle would be one that nobody explains.
-    let latch = gone_latch(&instance, &c.plan.slot(now.wall_ms), "retired while a cycle of it had a slot", now);
+    let latch = Latch::lost(&instance, &c.plan.slot(now.wall_ms), "retired while a cycle of it had a slot", now);
     Op::Retire { instance, order, latch }
 }
 

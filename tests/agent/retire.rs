@@ -6,10 +6,10 @@ use crate::running::Running;
 use backstop::control::backend::{Backend as _, Caller};
 use backstop::control::protocol::RejoinRequest;
 use backstop::control::protocol::{Done, RetireRequest};
-use backstop::core::cycle::{LOST, StageName};
+use backstop::core::cycle::StageName;
 use backstop::core::exit::Exit;
 use backstop::core::ids::InstanceId;
-use backstop::core::record::{Extra, Record, Slot};
+use backstop::core::record::{Extra, LOST, Record, Slot};
 
 fn ann() -> Caller {
     Caller { name: "ann".to_owned(), uid: 0, admin: true }

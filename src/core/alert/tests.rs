@@ -45,7 +45,7 @@ fn warn(kind: Kind, subject: &str) -> Finding {
 }
 
 fn report(findings: Vec<Finding>) -> Report {
-    Report { findings, ..Report::default() }
+    Report::complete("n-1", findings)
 }
 
 fn page(seq: u64, kind: PageKind, cycle: &str, message: &str) -> Page {
@@ -127,12 +127,12 @@ fn looks_that_could_not_judge_count_for_nothing_and_break_a_row() {
     for n in 1..400 {
         // Three good ones, never four that span a minute, and then one that knows nothing.
         let unjudged = if n % 4 == 0 { BTreeSet::from([about.0]) } else { BTreeSet::new() };
-        b.look(&Report { unjudged, ..Report::default() }, &at(n * LOOK));
+        b.look(&Report { unjudged, ..report(Vec::new()) }, &at(n * LOOK));
         assert!(b.get(&about).unwrap().fires(), "look {n}");
     }
     let single = BTreeSet::from([about.clone()]);
     for n in 400..500 {
-        b.look(&Report { unjudged_about: single.clone(), ..Report::default() }, &at(n * LOOK));
+        b.look(&Report { unjudged_about: single.clone(), ..report(Vec::new()) }, &at(n * LOOK));
     }
     assert!(b.get(&about).unwrap().fires(), "a subject that could not be judged");
 }

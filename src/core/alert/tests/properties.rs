@@ -68,7 +68,7 @@ impl Model {
                 let unjudged = all.iter().enumerate().filter(|(i, _)| has(*unjudged, *i) && !has(*found, *i));
                 let unjudged_about = unjudged.map(|(_, f)| f.about()).collect();
                 let firing = self.firing();
-                let report = Report { findings: findings.collect(), unjudged_about, ..Report::default() };
+                let report = Report { unjudged_about, ..Report::complete("n-1", findings.collect()) };
                 self.book.look(&report, &self.now);
                 for about in firing.iter().filter(|a| report.unjudged_about.contains(*a)) {
                     assert!(self.firing().contains(about), "unknown has resolved {about:?}");

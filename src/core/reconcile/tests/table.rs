@@ -189,9 +189,9 @@ fn the_findings_of_every_target_state_reason_running_and_plan_are_as_documented(
 fn only_a_healthy_target_that_is_given_traffic_is_well_and_only_a_plan_is_silent() {
     for state in TargetState::ALL {
         for reason in std::iter::once(None).chain(REASONS.map(Some)) {
-            for running in 0..RUNNING.len() {
-                for plan in 0..PLANS.len() {
-                    let of = format!("{state:?} {reason:?} {} {}", RUNNING[running], PLANS[plan]);
+            for (running, runs) in RUNNING.iter().enumerate() {
+                for (plan, planned) in PLANS.iter().enumerate() {
+                    let of = format!("{state:?} {reason:?} {runs} {planned}");
                     let report = put(Some((state, reason)), false, running, plan).two();
                     let resolves = report.shows_absent(&(Kind::OutOfService, "es-client-1".into()));
                     assert_eq!(resolves, state == TargetState::Healthy && (plan == 0 || running != 1), "{of}");
