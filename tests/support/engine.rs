@@ -128,7 +128,7 @@ impl Engine {
     }
 
     fn run(&self, args: &[&str]) {
-        let output = script(self.flavor, self.dir.path(), &self.net, args).output().expect("the engine's script runs");
+        let output = script(self.flavor, self.dir.path(), self.net, args).output().expect("the engine's script runs");
         let said = || String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(output.status.success(), "engine {args:?}: {}", said());
     }
@@ -137,11 +137,11 @@ impl Engine {
 impl Drop for Engine {
     fn drop(&mut self) {
         // Not `run`: a panic in here would hide the test's own.
-        let _ = script(self.flavor, self.dir.path(), &self.net, &["cluster", "down"]).output();
+        let _ = script(self.flavor, self.dir.path(), self.net, &["cluster", "down"]).output();
     }
 }
 
-fn script(flavor: &str, dir: &Path, net: &[u8; 3], args: &[&str]) -> Command {
+fn script(flavor: &str, dir: &Path, net: [u8; 3], args: &[&str]) -> Command {
     let mut command = Command::new(SCRIPT);
     command
         .env("ENGINE_BUILD", built())
