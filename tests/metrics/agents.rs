@@ -133,6 +133,7 @@ async fn a_port_that_somebody_else_has_is_told_and_taken_once_it_is_free() {
     let status = me.wait_status(BOUND, told).await.unwrap_or_else(|e| panic!("{e}\n{}", me.agent_log()));
     assert!(status.starting.is_none(), "the agent is there all the same");
     scrape(me, "the socket serves meanwhile", settled).await;
+    assert_eq!(fleet.receiver().accepted().len(), 0, "nobody is paged about it");
     drop(taken);
     let quiet = |s: &backstop::control::protocol::Status| !s.warnings.iter().any(|w| w.contains("metrics port"));
     me.wait_status(BOUND, quiet).await.unwrap_or_else(|e| panic!("{e}\n{}", me.agent_log()));

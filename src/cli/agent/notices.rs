@@ -21,6 +21,8 @@ pub(super) struct Notices {
 struct Inner {
     doing: String,
     wrong: BTreeMap<&'static str, String>,
+    /// Troubles that nobody has to be paged about.
+    odd: BTreeMap<&'static str, String>,
     died: BTreeSet<&'static str>,
     told: String,
 }
@@ -56,12 +58,28 @@ impl Notices {
                 inner.wrong.remove(part);
             }
             inner.tell();
-            inner.all().join("; ")
+            sentences(&inner.wrong).collect::<Vec<_>>().join("; ")
         };
         if !page.is_empty() {
             // All of them: of two pages of one kind that wait, only the later one is kept.
             self.page(severity, format!("the agent goes on, with trouble: {page}"));
         }
+    }
+
+    /// As `wrong`, where log, `STATUS=` and `status` are enough: nothing that a node or its pages need is missing.
+    pub(super) fn odd(&self, part: &'static str, why: Option<String>) {
+        let mut inner = self.inner();
+        if inner.odd.get(part) == why.as_ref() {
+            return;
+        }
+        if let Some(why) = why {
+            tracing::warn!(part, why, "a part of the agent has trouble; it goes on without");
+            inner.odd.insert(part, why);
+        } else {
+            tracing::info!(part, "the trouble is over");
+            inner.odd.remove(part);
+        }
+        inner.tell();
     }
 
     /// A task has died and is started again. Paged about once.
@@ -84,7 +102,7 @@ impl Notices {
 
 impl Inner {
     fn all(&self) -> Vec<String> {
-        self.wrong.iter().map(|(part, why)| format!("{part}: {why}")).collect()
+        sentences(&self.wrong).chain(sentences(&self.odd)).collect()
     }
 
     fn tell(&mut self) {
@@ -97,4 +115,8 @@ impl Inner {
             self.told = text;
         }
     }
+}
+
+fn sentences(parts: &BTreeMap<&'static str, String>) -> impl Iterator<Item = String> {
+    parts.iter().map(|(part, why)| format!("{part}: {why}"))
 }

@@ -6,7 +6,6 @@ use crate::clock::{Clock, SystemClock};
 use crate::config::Config;
 use crate::control::server::Replace;
 use crate::control::socket;
-use crate::core::page::Severity;
 use crate::metrics::serve::{Expose, Limits, Listener, serve};
 use anyhow::Context as _;
 use std::net::SocketAddr;
@@ -49,7 +48,8 @@ impl Place {
         loop {
             let bound = self.bind().await;
             let why = bound.as_ref().err().map(|e| format!("{e:#}; nobody can scrape this agent there"));
-            notices.wrong(self.name(), Severity::Warning, why);
+            // Who scrapes in vain knows, and has an alert for it.
+            notices.odd(self.name(), why);
             match bound {
                 Ok((listener, _place)) => return serve(listener, Limits::default(), expose).await,
                 Err(_) => clock.sleep_ms(RETRY_MS).await,
