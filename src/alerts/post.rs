@@ -174,8 +174,8 @@ mod tests {
 
     #[test]
     fn only_what_waiting_does_not_change_is_a_refusal() {
-        let classes = [200, 301, 400, 401, 403, 404, 413, 429, 408, 500, 502, 503].map(class_of);
         use Class::{Auth, NotReady, Refused, Throttled};
+        let classes = [200, 301, 400, 401, 403, 404, 413, 429, 408, 500, 502, 503].map(class_of);
         let expected = [
             NotReady, NotReady, Refused, Auth, Auth, Refused, Refused, Throttled, Throttled, NotReady, NotReady,
             NotReady,

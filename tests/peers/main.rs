@@ -14,6 +14,7 @@
     reason = "what fails here fails the test"
 )]
 
+mod alertmanager;
 mod server;
 #[path = "../support/mod.rs"]
 mod support;
