@@ -106,6 +106,8 @@ struct Inner {
     fewest: usize,
     record: Option<Vec<u8>>,
     members: BTreeMap<String, Vec<u8>>,
+    /// Members whose heart a test makes beat.
+    in_hand: std::collections::BTreeSet<String>,
     job: JobStatus,
     next_verdict: Option<Verdict>,
     trouble: BTreeMap<Call, Trouble>,
@@ -184,6 +186,7 @@ impl Fake {
                 fewest: scale.nodes,
                 record: Some(record),
                 members: members.collect(),
+                in_hand: std::collections::BTreeSet::new(),
                 job: JobStatus::New,
                 next_verdict: Some(good()),
                 trouble: BTreeMap::new(),
@@ -284,6 +287,7 @@ impl Fake {
     pub fn beats(&self, n: usize, beat: Option<u64>) {
         let mut i = self.inner();
         let groups = i.scale.groups;
+        i.in_hand.insert(instance(n));
         match beat {
             Some(beat) => {
                 i.members.insert(instance(n), serde_json::to_vec(&Member { beat, ..member(n, groups) }).unwrap())
@@ -544,7 +548,18 @@ impl FleetStore for Fake {
 
     async fn members(&self) -> Result<Vec<Vec<u8>>, Fault> {
         self.activity.fetch_add(1, Ordering::SeqCst);
-        Ok(self.inner().members.values().cloned().collect())
+        // Hearts beat of themselves, but for those that a test has in its hand.
+        let beat = self.clock.now().since_boot_ms / 5_000;
+        let inner = self.inner();
+        let alive = |(instance, bytes): (&String, &Vec<u8>)| {
+            let mut m: Member = serde_json::from_slice(bytes).unwrap();
+            let of_itself = m.boot.0.as_ref() == "other" && !inner.in_hand.contains(instance);
+            if of_itself {
+                m.beat = beat;
+            }
+            if of_itself { serde_json::to_vec(&m).unwrap() } else { bytes.clone() }
+        };
+        Ok(inner.members.iter().map(alive).collect())
     }
 
     async fn put_member(&self, instance: &str, bytes: Vec<u8>) -> Result<(), Fault> {
@@ -633,7 +648,10 @@ impl PageSink for Fake {
     fn deliver<'a>(&'a self, page: &'a Rendered) -> BoxFuture<'a, Result<(), Fault>> {
         Box::pin(async {
             self.call(Call::Page)?;
-            self.inner().pages.push(page.clone());
+            // What is over, and what is told again, is no page.
+            if page.event == "trigger" {
+                self.inner().pages.push(page.clone());
+            }
             Ok(())
         })
     }

@@ -166,6 +166,12 @@ async fn an_instance_that_is_terminated_mid_cycle_says_goodbye_and_does_not_figh
 
 // ---- put back by itself ----
 
+/// Pages that it does not put itself back any more.
+fn no_more(fake: &Fake) -> usize {
+    let told = |p: &backstop::alerts::Rendered| p.kind == "healed-too-often" && p.event == "trigger";
+    fake.pages().iter().filter(|p| told(p)).count()
+}
+
 #[tokio::test]
 async fn a_node_heals_itself_three_times_a_day_and_then_a_person_is_called() {
     let fake = Fake::new();
@@ -174,18 +180,14 @@ async fn a_node_heals_itself_three_times_a_day_and_then_a_person_is_called() {
         r.pass(20).await;
         fake.take_out();
         r.until("it is back", 400, |r| r.fake.in_service()).await;
-        assert_eq!((r.shared.node.borrow().durable.heals_ms.len(), fake.pages().len()), (time, 0));
+        assert_eq!((r.shared.node.borrow().durable.heals_ms.len(), no_more(&fake)), (time, 0));
     }
     r.pass(20).await;
     fake.take_out();
-    r.until("a page", 500, |r| !r.fake.pages().is_empty()).await;
+    r.until("a page", 500, |r| no_more(&r.fake) > 0).await;
     r.pass(400).await;
     assert!(!fake.in_service());
-    let pages = fake.pages();
-    assert!(
-        pages.len() == 1 && pages[0].kind == "out-of-service" && pages[0].text.contains("by another hand"),
-        "{pages:?}"
-    );
+    assert_eq!(no_more(&fake), 1);
     // It is remembered over a restart, and a day later it may again.
     r.kill();
     let r = Running::start(&fake).await;

@@ -64,9 +64,12 @@ pub(super) fn count(w: &World<'_>, draft: &mut Draft) {
     };
     let most_words = if least == most { format!("{most}") } else { format!("at most {most}") };
     let counted = |what: &str, n: u32| format!("{most_words} {of} in service, {what} {n}: {}", missing(w));
+    // Nobody is out, and there never were enough members: a fleet that is being set up.
+    let nobody_out = w.members.is_some() && w.people.iter().all(Person::in_service);
+    let set_up = if nobody_out && w.set_up { w.settings.grace_ms } else { 0 };
     if most < floor {
         let found = Candidate::new(Kind::BelowFloor, w.sight.fleet, counted("floor", floor), read);
-        draft.find(found);
+        draft.find(found.after(set_up));
         // The worse of the two is told; the other one is neither raised nor resolved.
         draft.leave(Kind::BelowMinimum, w.sight.fleet);
         return;
@@ -87,7 +90,7 @@ pub(super) fn count(w: &World<'_>, draft: &mut Draft) {
     }
     let found = Candidate::new(Kind::BelowMinimum, w.sight.fleet, counted("minimum", minimum), read);
     let unknown = w.record.is_none();
-    draft.find(found.after(if unknown { w.settings.blind_after_ms } else { 0 }));
+    draft.find(found.after(set_up).after(if unknown { w.settings.blind_after_ms } else { 0 }));
 }
 
 /// More members deregistered than the record explains.

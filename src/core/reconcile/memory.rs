@@ -97,6 +97,8 @@ struct Waiting {
 pub struct Memory {
     boot: Option<BootId>,
     waiting: BTreeMap<About, Waiting>,
+    /// There were as many members as the minimum asks for, once.
+    pub(super) full: bool,
     /// Since when each source fails.
     pub(super) blind: BTreeMap<Source, Now>,
     /// Members without a row in a group.

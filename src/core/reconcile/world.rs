@@ -83,6 +83,8 @@ pub(super) struct World<'a> {
     pub(super) strays: Vec<Stray<'a>>,
     /// Groups in whose list somebody is missing for the first time: nothing could contradict that yet.
     pub(super) just_missing: BTreeSet<usize>,
+    /// There never were as many members as the minimum asks for, as far as this process remembers.
+    pub(super) set_up: bool,
     /// Answers that other facts contradict, and which.
     pub(super) contradicted: BTreeMap<Source, String>,
 }
@@ -101,10 +103,14 @@ impl<'a> World<'a> {
             record: sight.record.fresh(now, max),
             lists: sight.groups.iter().map(|g| g.list.fresh(now, max)).collect(),
             strays: Vec::new(),
+            set_up: false,
             just_missing: BTreeSet::new(),
             contradicted: BTreeMap::new(),
         };
         w.meet();
+        let enough = usize::try_from(settings.minimum_healthy).unwrap_or(usize::MAX);
+        memory.full |= w.members.is_some() && w.people.len() >= enough;
+        w.set_up = !memory.full;
         w.stand();
         w.disbelieve(memory);
         w.not_told();
