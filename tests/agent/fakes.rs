@@ -340,8 +340,14 @@ impl Fake {
     }
 
     /// What was paged about; not that it is over.
+    /// Pages that the cycle machine and the agent itself raise; what reconcile finds beside them is in `all_pages`.
     pub fn pages(&self) -> Vec<Rendered> {
-        self.inner().pages.iter().filter(|p| p.event != "resolve").cloned().collect()
+        let own = ["latched", "out-of-service", "release-stuck", "config-unusable", "agent-fault"];
+        self.all_pages().into_iter().filter(|p| own.contains(&p.kind.as_str())).collect()
+    }
+
+    pub fn all_pages(&self) -> Vec<Rendered> {
+        self.inner().pages.clone()
     }
 
     pub fn calls(&self, call: Call) -> usize {

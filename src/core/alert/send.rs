@@ -310,8 +310,12 @@ impl Sent {
             // Not even a doubt is left, unless an earlier try of it had no answer.
             Event::Trigger | Event::Update => self.open.retain(|n, o| *n != 0 || o.sure || o.maybe),
             Event::Reminder(r) => self.open.retain(|n, o| *n != r || o.sure || o.maybe),
-            // It must not stand in the way of what fires now.
-            Event::Resolve(r) => self.open.retain(|n, o| *n != r || o.episode == present),
+            // It must not stand in the way of what fires now; but it is still open there, under the same key.
+            Event::Resolve(r) => {
+                for o in self.open.iter_mut().filter(|(n, o)| **n == r && o.episode != present).map(|(_, o)| o) {
+                    (o.episode, o.version, o.sure, o.maybe) = (present, 0, false, true);
+                }
+            }
         }
     }
 }

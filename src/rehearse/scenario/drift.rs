@@ -17,6 +17,8 @@ const BOUND: Duration = Duration::from_mins(2);
 const HEARD_MS: u64 = 60_000;
 /// A fit node registers itself after this, simulated: the default of the product.
 const HEALS_MS: u64 = 300_000;
+/// Members that are new are given this time, simulated: nobody is paged about them before.
+const GRACE_MS: u64 = 660_000;
 /// An emptied fleet does not wait that long, simulated.
 const REFILLS_MS: u64 = 180_000;
 
@@ -78,6 +80,7 @@ fn by_another_hand(play: &Play<'_>, machine: &Machine) {
 }
 
 pub(super) async fn play(play: &mut Play<'_>) -> anyhow::Result<Played> {
+    pace::sleep(play.fleet.origin().real(GRACE_MS)).await;
     let mut promises = one_node(play).await?;
     promises.extend(whole_group(play).await?);
     let slots = play.fleet.record().map_or(0, |r| r.slots.len());

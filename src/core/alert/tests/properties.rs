@@ -151,7 +151,7 @@ impl Model {
             self.book.pages(&self.pages, &self.now);
             if self.book.due(&self.now).is_empty() {
                 match self.book.next_due(&self.now) {
-                    Some(next) if next.since(&self.now).is_some_and(|ms| ms <= REFUSED_MS) => self.now = next,
+                    Some(next) if next.since(&self.now).is_some_and(|ms| ms <= 2 * REFUSED_MS) => self.now = next,
                     _ => break,
                 }
             }
