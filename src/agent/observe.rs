@@ -131,7 +131,7 @@ impl Looking {
 
     async fn write_beat<W: World>(&mut self, shared: &Shared<W>, parts: &Parts<W>, pace: &Pace, next: &mut Observed) {
         let written = beat::write(shared, parts, &mut self.beat, pace.beat_ms).await;
-        self.store.saw(written.as_ref().map(|_| ()));
+        self.store.saw(written.as_ref().copied());
         let now = shared.clock.now();
         if let Some(wrote) = &mut self.wrote {
             wrote.beat = self.beat;
@@ -144,7 +144,7 @@ impl Looking {
     async fn members<W: World>(&mut self, shared: &Shared<W>, parts: &Parts<W>, next: &mut Observed) {
         let begun = shared.clock.now();
         let answer = parts.fleet.members().await;
-        self.store.saw(answer.as_ref().map(|_| ()));
+        self.store.saw(answer.as_ref().map(drop));
         match answer {
             Ok(members) => {
                 next.hearts.see_all(&members, &begun, parts.config.reconcile.every_ms);
@@ -158,7 +158,7 @@ impl Looking {
     async fn record<W: World>(&mut self, shared: &Shared<W>, parts: &Parts<W>, next: &mut Observed) {
         let begun = shared.clock.now();
         let answer = parts.fleet.read().await;
-        self.store.saw(answer.as_ref().map(|_| ()));
+        self.store.saw(answer.as_ref().map(drop));
         match answer {
             Ok(record) => {
                 next.first.see(&record, &begun);
@@ -221,7 +221,7 @@ impl Looking {
         for t in &targets {
             let target = &t.target;
             let answer = parts.balancer.poll(target, false).await;
-            self.balancer.saw(answer.as_ref().map(|_| ()));
+            self.balancer.saw(answer.as_ref().map(drop));
             match answer {
                 Ok(mut poll) => {
                     if !poll.list.iter().any(|r| r.id == target.id && r.port == Some(target.port)) {
@@ -282,7 +282,7 @@ impl Looking {
     ) -> Option<crate::core::target::Named> {
         let begun = shared.clock.now();
         let answer = parts.balancer.named(&t.target).await;
-        self.balancer.saw(answer.as_ref().map(|_| ()));
+        self.balancer.saw(answer.as_ref().map(drop));
         let group = &t.target.group;
         match answer {
             Ok(named) => {

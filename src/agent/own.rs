@@ -163,6 +163,8 @@ impl<W: World> Agent<W> {
             self.shared.audit.record(&line);
         }
         if accepted {
+            // Its time begins anew: the load balancer may take a moment to show it.
+            self.out = None;
             self.event(&Event::Healed).await;
         }
     }

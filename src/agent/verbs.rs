@@ -93,9 +93,7 @@ impl<W: World> Agent<W> {
         if self.journal.now().cycle.is_none() {
             return refused(Exit::Guard, "state-durable: the state directory cannot be written".to_owned(), None, None);
         }
-        if patch {
-            self.shared.cache().refused_since_ms = None;
-        }
+        self.shared.cache().refused_since_ms.take_if(|_| patch);
         let (cycle, node, fleet) = names(id);
         RunReply::Started { cycle, node, fleet }
     }

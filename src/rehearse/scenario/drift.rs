@@ -93,7 +93,7 @@ async fn one_node(play: &Play<'_>) -> anyhow::Result<Vec<Promise>> {
     let pager = Pager(play);
     let out = play.fleet.origin().simulated_ms();
     by_another_hand(play, machine);
-    let paged = until(play, "a page", || pager.first(out).is_some()).await?;
+    let noticed = until(play, "a page", || pager.first(out).is_some()).await?;
     let page = pager.first(out);
     let names = page.as_ref().is_some_and(|p| text(p, "text").contains(machine.name()));
     let registered = || matches!(play.fleet.target_state(machine).0.as_str(), "initial" | "healthy");
@@ -101,7 +101,7 @@ async fn one_node(play: &Play<'_>) -> anyhow::Result<Vec<Promise>> {
     until(play, "the node is in service", || play.fleet.serves(machine)).await?;
     let resolved = until(play, "the page is resolved", || pager.open(out).is_empty()).await?;
     let raised = pager.raised(out);
-    let heard = page.map_or(paged, |p| p.at_ms);
+    let heard = page.map_or(noticed, |p| p.at_ms);
     let waited = healed.saturating_sub(out);
     Ok(vec![
         Promise::of(
