@@ -183,8 +183,10 @@ fn fleet_options(options: &Options) -> FleetOptions {
     let mut fleet = FleetOptions::new(&options.program);
     (fleet.scale, fleet.nodes, fleet.agents) = (options.scale, NODES, !options.without_backstop);
     fleet.keep.clone_from(&options.keep);
-    if matches!(options.scenario, Scenario::Crash { .. }) {
-        crash::prepare(&mut fleet);
+    match options.scenario {
+        Scenario::Crash { .. } => crash::prepare(&mut fleet),
+        Scenario::Drift => drift::prepare(&mut fleet),
+        Scenario::PatchAll | Scenario::Incident { .. } => {}
     }
     fleet
 }

@@ -13,7 +13,7 @@ pub(super) fn of_the_fleet(kind: Kind, subject: &str, fleet: &str) -> bool {
     matches!(kind, Kind::BelowFloor | Kind::BelowMinimum) || (kind == Kind::Unhealthy && subject == fleet)
 }
 
-/// A node that is not in service, in whatever way.
+/// Nodes that are not in service, in whatever way: one, or more than anything explains.
 fn of_a_node(kind: Kind) -> bool {
     matches!(
         kind,
@@ -25,6 +25,7 @@ fn of_a_node(kind: Kind) -> bool {
             | Kind::StuckDraining
             | Kind::MissingFromGroup
             | Kind::NotInUse
+            | Kind::MoreOutThanSlots
     )
 }
 

@@ -433,3 +433,14 @@ fn an_agent_that_no_longer_looks_leaves_what_it_has_told_to_those_that_do() {
         assert_eq!(b.alerts().len(), usize::from(kept), "rank {rank}");
     }
 }
+
+#[test]
+fn an_emptied_group_is_one_page_though_more_are_out_than_anything_explains() {
+    let mut b = book();
+    let floor = finding(Kind::BelowFloor, "f", Severity::Critical);
+    let out = finding(Kind::MoreOutThanSlots, "f", Severity::Critical);
+    b.look(&report(vec![floor, out, warn(Kind::RunningNotRegistered, "n-2")]), &at(0));
+    let sent = accept_all(&mut b, &at(0));
+    assert_eq!(told(&sent, "pd"), [("f/below-floor/f".to_owned(), Event::Trigger)]);
+    assert_eq!(b.listed(&(Kind::BelowFloor, "f".into())).len(), 2);
+}

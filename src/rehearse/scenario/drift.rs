@@ -2,7 +2,7 @@
 
 use super::{Play, Played, Promise};
 use crate::core::ids::InstanceId;
-use crate::rehearse::fleet::Machine;
+use crate::rehearse::fleet::{FleetOptions, Machine};
 use crate::rehearse::pace;
 use crate::rehearse::receiver::Received;
 use crate::rehearse::timeline::EventKind;
@@ -30,8 +30,9 @@ fn text<'a>(page: &'a Received, key: &str) -> &'a str {
 struct Pager<'a>(&'a Play<'a>);
 
 impl Pager<'_> {
+    /// Pages and their ends.
     fn since(&self, at_ms: u64) -> Vec<Received> {
-        self.0.fleet.receiver().accepted().into_iter().filter(|p| p.at_ms >= at_ms).collect()
+        self.0.fleet.receiver().received().into_iter().filter(|p| p.accepted && p.at_ms >= at_ms).collect()
     }
 
     /// Keys that were raised since then, each once.
@@ -67,7 +68,9 @@ async fn until(play: &Play<'_>, what: &str, done: impl Fn() -> bool) -> anyhow::
         return Ok(play.fleet.origin().simulated_ms());
     }
     let logs: Vec<String> = play.fleet.machines().iter().map(Machine::agent_log).collect();
-    bail!("it never came: {what}\n{}", logs.join("\n"))
+    let told = |p: &Received| format!("{} {} {} at {}", text(p, "event"), text(p, "key"), p.accepted, p.at_ms);
+    let pages: Vec<String> = play.fleet.receiver().received().iter().map(told).collect();
+    bail!("it never came: {what}\n{}\n{}", pages.join("\n"), logs.join("\n"))
 }
 
 fn by_another_hand(play: &Play<'_>, machine: &Machine) {
@@ -77,6 +80,11 @@ fn by_another_hand(play: &Play<'_>, machine: &Machine) {
     }
     let at = fleet.origin().simulated_ms();
     play.watch.note(at, machine.name(), EventKind::World, "deregistered by another hand");
+}
+
+/// Looks as often as on a real fleet: a minute holds two of them.
+pub(super) fn prepare(fleet: &mut FleetOptions) {
+    "[reconcile]\nevery = \"15s\"\n".clone_into(&mut fleet.config);
 }
 
 pub(super) async fn play(play: &mut Play<'_>) -> anyhow::Result<Played> {
