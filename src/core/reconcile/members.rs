@@ -49,13 +49,12 @@ fn one(w: &World<'_>, p: &Person<'_>, whole: &[usize], draft: &mut Draft) {
     }
     let at: Vec<(&str, Standing)> = p.at.iter().enumerate().map(|(g, s)| (w.group_name(g), *s)).collect();
     let cause = cause(p.node(), &at, p.running);
-    // Everything that is not known to be otherwise is left as it is.
-    let known = p.running != Running::Unknown && !p.at.contains(&Standing::Unknown);
+    // Only a member that is in service is positive evidence that nothing is wrong with it: what it is called may change from
+    // look to look, and by who looks.
     let left = |kind: Kind| match &cause {
-        Cause::Found(found, _) => kind != *found && (!known || kind == Kind::OutOfService) && !p.in_service(),
-        Cause::Starting => !known || matches!(kind, Kind::OutOfService | Kind::StuckInitial),
+        Cause::Found(found, _) => kind != *found && !p.in_service(),
+        Cause::Starting | Cause::Unknown => true,
         Cause::None => false,
-        Cause::Unknown => true,
     };
     let planned = matches!(p.absence, Absence::Within(_));
     for kind in NODE_KINDS {

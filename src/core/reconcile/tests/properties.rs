@@ -5,7 +5,6 @@ use super::super::super::target::{Named, Reason, Row, TargetState};
 use super::super::{FINDINGS_MAX, Memory};
 use super::kit::*;
 use proptest::prelude::*;
-use proptest::test_runner::RngSeed;
 
 const REASONS: [Option<Reason>; 6] = [
     None,
@@ -141,10 +140,8 @@ fn abouts(report: &Report) -> Vec<About> {
 
 proptest! {
     #![proptest_config(ProptestConfig {
-        cases: 600,
+        cases: std::env::var("PROPTEST_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(600),
         failure_persistence: None,
-        // One case in some hundred thousand fails, not found out yet why: a first look of an agent with fewer sources.
-        rng_seed: RngSeed::Fixed(7),
         ..ProptestConfig::default()
     })]
 
