@@ -85,7 +85,7 @@ impl Agent {
 
     /// One look, and all that is due after it. The times of the page are real: the server compares them with its clock.
     async fn look(&mut self, findings: Vec<Finding>, now: &Now) {
-        self.book.look(&Report { findings, ..Report::default() }, now);
+        self.book.look(&Report::complete(&self.node, findings), now);
         let real = SystemClock::new().unwrap().now().wall_ms;
         for d in self.book.due(now) {
             let context = Context {
