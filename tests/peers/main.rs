@@ -57,7 +57,7 @@ async fn a_whole_fleet(kind: Kind) {
         machine.wait_sees(3, BOUND).await.unwrap();
     }
     assert_eq!(server.registered(&arn).await, 3, "{kind:?}: all three are registered at the end");
-    assert!(fleet.receiver().accepted().is_empty(), "{kind:?}: nobody was paged");
+    assert!(fleet.receiver().accepted().is_empty(), "{kind:?}: nobody was paged: {:#?}", fleet.receiver().accepted());
 }
 
 #[tokio::test]

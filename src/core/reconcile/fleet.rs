@@ -108,7 +108,7 @@ pub(super) fn beside_the_record(w: &World<'_>, draft: &mut Draft) {
         draft.find(Candidate::new(kind, w.sight.fleet, what, begun));
         return;
     }
-    let gone = |p: &&Person<'_>| p.at.iter().any(|s| s.gone());
+    let gone = |p: &&Person<'_>| p.at.iter().any(|s| s.gone() && *s != Standing::NoTarget);
     let planned = |i: &InstanceId| record.slots.contains_key(i) || record.holds.contains_key(i);
     let explained =
         |p: &Person<'_>| matches!(p.absence, Absence::Within(_)) && !record.slots.contains_key(&p.member.instance);

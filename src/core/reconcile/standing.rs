@@ -149,6 +149,10 @@ pub(super) fn cause(node: &str, at: &[(&str, Standing)], running: Running) -> Ca
     if unknown && !any(|s| matches!(s, Standing::Failing(..))) {
         return Cause::Unknown;
     }
+    // Another config than this agent's, which `config-differs` tells; where its targets stand is not known here.
+    if all(|s| s == Standing::NoTarget) {
+        return Cause::Unknown;
+    }
     if !unknown && all(Standing::gone) {
         return nowhere(node, &told(at, Standing::gone), running);
     }

@@ -50,7 +50,7 @@ impl Person<'_> {
 
     /// Not in service, for certain.
     pub(super) fn out(&self) -> bool {
-        self.at.iter().any(|s| !matches!(s, Standing::InService | Standing::Unknown))
+        self.at.iter().any(|s| !matches!(s, Standing::InService | Standing::Unknown | Standing::NoTarget))
     }
 }
 

@@ -429,3 +429,19 @@ fn a_report_has_room_for_so_many_findings_and_counts_the_rest() {
     }
     assert_eq!(report.finds().len(), super::super::super::member::FINDS_MAX);
 }
+
+#[test]
+fn agents_of_another_group_are_a_differing_config_and_not_out_of_service() {
+    let mut kit = Kit::new(3, 1);
+    for m in &mut kit.members.value[1..] {
+        m.targets[0].group = arn(7);
+    }
+    kit.rows().clear();
+    kit.rows().extend((0..3).map(healthy));
+    kit.later(2 * MINUTE);
+    let report = kit.later(11 * MINUTE);
+    let told = keys(&report);
+    assert!(told.contains(&format!("config-differs/{FLEET}")), "{told:?}");
+    let of_nodes = ["below-floor", "below-minimum", "running-not-registered", "out-of-service", "more-out-than-slots"];
+    assert!(!told.iter().any(|k| of_nodes.iter().any(|kind| k.starts_with(kind))), "{told:?}");
+}
