@@ -8,12 +8,14 @@ use super::turns::Loop;
 use super::{beat, sight};
 use crate::clock::Clock;
 use crate::config::Config;
+use crate::core::client_node::ClientNode;
 use crate::core::error::Fault;
 use crate::core::heal;
 use crate::core::look::{Agenda, Budget, Looker, Pace, Role, Task, Throttle, pace};
-use crate::core::member::in_service;
+use crate::core::member::{Member, in_service};
 use crate::core::page::{PageKind, Severity};
 use crate::core::reconcile::{Memory, Wrote};
+use crate::core::record::Record;
 use crate::core::settings::OwnTarget;
 use crate::core::target::{Own, Poll};
 use crate::core::time::Now;
@@ -104,7 +106,7 @@ impl Looking {
             balancer: self.balancer,
             store: self.store,
             every_ms: parts.config.reconcile.every_ms,
-            silent_after_ms: sight::settings(parts).silent_after_ms,
+            silent_after_ms: sight::settings(&parts.config).silent_after_ms,
         })
     }
 
@@ -145,28 +147,14 @@ impl Looking {
         let begun = shared.clock.now();
         let answer = parts.fleet.members().await;
         self.store.saw(answer.as_ref().map(drop));
-        match answer {
-            Ok(members) => {
-                next.hearts.see_all(&members, &begun, parts.config.reconcile.every_ms);
-                next.members = Some((members, begun));
-                next.note("members", None);
-            }
-            Err(fault) => next.note("members", Some(fault)),
-        }
+        next.saw_members(answer, begun, parts.config.reconcile.every_ms);
     }
 
     async fn record<W: World>(&mut self, shared: &Shared<W>, parts: &Parts<W>, next: &mut Observed) {
         let begun = shared.clock.now();
         let answer = parts.fleet.read().await;
         self.store.saw(answer.as_ref().map(drop));
-        match answer {
-            Ok(record) => {
-                next.first.see(&record, &begun);
-                next.record = Some((record, begun));
-                next.note("fleet record", None);
-            }
-            Err(fault) => next.note("fleet record", Some(fault)),
-        }
+        next.saw_record(answer, begun);
     }
 
     /// The cluster's own list, by the own node's word: while that is out in a cycle nobody asks it.
@@ -175,13 +163,7 @@ impl Looking {
             return;
         }
         let begun = shared.clock.now();
-        match parts.check.client_nodes(&parts.config.check_settings()).await {
-            Ok(nodes) => {
-                next.nodes = Some((nodes, begun));
-                next.note("cluster nodes", None);
-            }
-            Err(fault) => next.note("cluster nodes", Some(fault)),
-        }
+        next.saw_nodes(parts.check.client_nodes(&parts.config.check_settings()).await, begun);
     }
 
     /// What looking may cost has a bound of its own; what it does not get is looked at a turn later.
@@ -299,6 +281,41 @@ impl Looking {
 }
 
 impl Observed {
+    /// Member documents, all of them; beats are expected every `usual_ms` where a member does not say.
+    pub(super) fn saw_members(&mut self, answer: Result<Vec<Member>, Fault>, begun: Now, usual_ms: u64) {
+        match answer {
+            Ok(members) => {
+                self.hearts.see_all(&members, &begun, usual_ms);
+                self.members = Some((members, begun));
+                self.note("members", None);
+            }
+            Err(fault) => self.note("members", Some(fault)),
+        }
+    }
+
+    /// The fleet record.
+    pub(super) fn saw_record(&mut self, answer: Result<Record, Fault>, begun: Now) {
+        match answer {
+            Ok(record) => {
+                self.first.see(&record, &begun);
+                self.record = Some((record, begun));
+                self.note("fleet record", None);
+            }
+            Err(fault) => self.note("fleet record", Some(fault)),
+        }
+    }
+
+    /// The cluster's list of its client nodes.
+    pub(super) fn saw_nodes(&mut self, answer: Result<Vec<ClientNode>, Fault>, begun: Now) {
+        match answer {
+            Ok(nodes) => {
+                self.nodes = Some((nodes, begun));
+                self.note("cluster nodes", None);
+            }
+            Err(fault) => self.note("cluster nodes", Some(fault)),
+        }
+    }
+
     /// How the last try of a source ended.
     fn note(&mut self, source: &'static str, fault: Option<Fault>) {
         match fault {

@@ -1,8 +1,11 @@
 //! What this agent knows, as reconcile takes it (`core/reconcile.rs`), and what of the config it rests on.
 
 use super::shared::{Observed, Parts, Shared, World};
+use crate::config::Config;
 use crate::core::finding::{Finding, Kind, Report};
+use crate::core::ids::{InstanceId, NodeName};
 use crate::core::reconcile::{GroupSight, Memory, Seen, Settings, Sight, Wrote, reconcile};
+use crate::core::settings::GroupFacts;
 use crate::core::target::{GroupArn, Named, Row};
 use crate::core::time::Now;
 use std::collections::BTreeMap;
@@ -12,8 +15,8 @@ use std::sync::Arc;
 const STALE_TURNS: u64 = 4;
 
 /// The numbers that findings rest on.
-pub(super) fn settings<W: World>(parts: &Parts<W>) -> Settings {
-    let (c, usual) = (&parts.config, Settings::default());
+pub(super) fn settings(c: &Config) -> Settings {
+    let usual = Settings::default();
     let every_ms = c.reconcile.every_ms;
     Settings {
         minimum_healthy: c.minimum_healthy,
@@ -36,6 +39,17 @@ fn seen<'a, T: ?Sized>(
     Seen { answer, fault, every_ms }
 }
 
+/// Who looks, and what it knows beside what it has read.
+pub(super) struct Looker<'a> {
+    pub(super) me: &'a InstanceId,
+    pub(super) node: &'a NodeName,
+    pub(super) config: &'a Config,
+    pub(super) own_cycle: bool,
+    pub(super) own_failure: bool,
+    pub(super) wrote: Option<&'a Wrote>,
+    pub(super) facts: BTreeMap<GroupArn, GroupFacts>,
+}
+
 /// What one look comes to.
 pub(super) fn report<W: World>(
     shared: &Shared<W>,
@@ -45,37 +59,53 @@ pub(super) fn report<W: World>(
     memory: &mut Memory,
     now: &Now,
 ) -> Report {
-    let (me, node) = (shared.instance(), shared.node_name());
-    let fleet: Arc<str> = parts.config.fleet.as_str().into();
     let (own_cycle, own_failure) = {
         let view = shared.node.borrow();
         let cycle = view.durable.cycle.as_ref();
         (cycle.is_some(), cycle.is_some_and(|c| c.failure.is_some()))
     };
-    let arns = parts.groups();
-    let (groups_ms, own_ms) = o.pace.as_ref().map_or((None, None), |p| (p.groups_ms, p.own_ms));
-    let facts: BTreeMap<GroupArn, crate::core::settings::GroupFacts> =
-        shared.cache().groups.iter().map(|(arn, (facts, _))| (arn.clone(), *facts)).collect();
-    let groups: Vec<GroupSight<'_>> = arns
+    let facts = shared.cache().groups.iter().map(|(arn, (facts, _))| (arn.clone(), *facts)).collect();
+    let looker = Looker {
+        me: &shared.instance(),
+        node: &shared.node_name(),
+        config: &parts.config,
+        own_cycle,
+        own_failure,
+        wrote,
+        facts,
+    };
+    let mut report = judge(&looker, o, &settings(&parts.config), memory, now);
+    used_up(shared, &mut report);
+    report
+}
+
+/// Puts together what was read, as reconcile takes it.
+pub(super) fn judge(l: &Looker<'_>, o: &Observed, settings: &Settings, memory: &mut Memory, now: &Now) -> Report {
+    let fleet: Arc<str> = l.config.fleet.as_str().into();
+    let pace = o.pace.as_ref();
+    let (groups_ms, own_ms) = pace.map_or((None, None), |p| (p.groups_ms, p.own_ms));
+    let groups: Vec<GroupSight<'_>> = l
+        .config
+        .target_groups
         .iter()
-        .map(|group| {
+        .map(|configured| {
+            let group = &configured.arn;
             let list = o.lists.get(group).map(|(rows, at): &(Vec<Row>, Now)| (rows.as_slice(), at));
             let named = o.named.get(group).map(|(named, at): &(Named, Now)| (named, at));
             // Facts that cannot be read keep anything from being asked: the fault is the whole source's.
-            let asked = o.faults.get("load balancer").filter(|_| !facts.contains_key(group));
+            let asked = o.faults.get("load balancer").filter(|_| !l.facts.contains_key(group));
             GroupSight {
                 group,
-                facts: facts.get(group).copied(),
+                facts: l.facts.get(group).copied(),
                 list: seen(list, o.list_faults.get(group).or(asked), groups_ms),
                 named: seen(named, o.named_faults.get(group).or(asked), own_ms),
             }
         })
         .collect();
-    let pace = o.pace.as_ref();
     let sight = Sight {
         fleet: &fleet,
-        me: &me,
-        node: &node,
+        me: l.me,
+        node: l.node,
         groups: &groups,
         members: seen(
             o.members.as_ref().map(|(m, at)| (m.as_slice(), at)),
@@ -86,17 +116,15 @@ pub(super) fn report<W: World>(
         nodes: seen(
             o.nodes.as_ref().map(|(n, at)| (n.as_slice(), at)),
             o.faults.get("cluster nodes"),
-            pace.and_then(|p| p.nodes_ms).filter(|_| !own_cycle),
+            pace.and_then(|p| p.nodes_ms).filter(|_| !l.own_cycle),
         ),
         record: seen(o.record.as_ref().map(|(r, at)| (r, at)), o.faults.get("fleet record"), pace.map(|p| p.record_ms)),
         first: &o.first,
-        own_cycle,
-        own_failure,
-        wrote,
+        own_cycle: l.own_cycle,
+        own_failure: l.own_failure,
+        wrote: l.wrote,
     };
-    let mut report = reconcile(&sight, &settings(parts), memory, now);
-    used_up(shared, &mut report);
-    report
+    reconcile(&sight, settings, memory, now)
 }
 
 /// Self-heal tells of itself: nobody else counts how often it has acted.

@@ -114,7 +114,7 @@ pub(super) fn human(kind: Kind) -> &'static str {
 }
 
 /// The next command.
-pub(super) fn next(kind: Kind, subject: &str) -> String {
+pub fn next(kind: Kind, subject: &str) -> String {
     let node = subject.split(": ").next().unwrap_or(subject);
     let explain = || format!("backstop explain {node}   # from any node");
     match kind {

@@ -9,6 +9,8 @@ pub mod text;
 pub mod watch;
 pub mod webhook;
 
+pub use advice::next;
+
 use crate::config::Pager;
 use crate::core::error::Fault;
 use crate::ports::PageSink;

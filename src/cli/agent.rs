@@ -2,6 +2,7 @@
 //!
 //! Nothing that is wrong here ends an agent whose node may be out: what is missing it says (`notices`) and goes on without.
 
+pub(super) mod adapters;
 mod chosen;
 mod door;
 mod front;
@@ -19,15 +20,14 @@ use crate::agent::turn::{Agent, EFFECT_MS, Request};
 use crate::agent::turns::{Loop, Turns, feed};
 use crate::bounded::blocking;
 use crate::clock::{Clock, Scale, SystemClock};
-use crate::config::{Config, Store};
+use crate::config::Config;
 use crate::control::backend::Backend as _;
 use crate::control::protocol::Done;
 use crate::core::exit::Exit;
 use crate::core::page::{PageKind, Severity};
 use crate::core::time::BootId;
 use crate::elasticsearch::NodeChecker;
-use crate::elbv2::{Elb, ElbSettings, ElbTimeouts};
-use crate::fleet::elasticsearch::{EsFleet, EsFleetSettings};
+use crate::elbv2::Elb;
 use crate::fleet::file::FileFleet;
 use crate::fleet::{self, Fleet};
 use crate::host::identity::{InstanceIdentity, Metadata};
@@ -390,29 +390,9 @@ fn sinks(chosen: &Chosen) -> (Vec<Box<dyn PageSink>>, Vec<String>) {
 
 /// The store of the fleet record.
 fn store(chosen: &Chosen) -> fleet::Store {
-    let c = &chosen.config;
-    match (&chosen.lost, &c.record.store) {
-        (Some(why), _) => fleet::Store::File(FileFleet::none(format!("where the fleet record is is not known: {why}"))),
-        (None, Store::File { dir }) => fleet::Store::File(FileFleet::at(dir)),
-        (None, Store::Elasticsearch { index }) => fleet::Store::Elasticsearch(EsFleet::new(record_settings(c, index))),
-    }
-}
-
-/// The servers in the order of the config, and the own node last.
-fn record_settings(c: &Config, index: &Arc<str>) -> EsFleetSettings {
-    let es = &c.elasticsearch;
-    let text = |path: &PathBuf| Arc::<str>::from(path.to_string_lossy());
-    let mut endpoints = es.record_endpoints.clone();
-    endpoints.retain(|url| *url != es.url);
-    endpoints.push(es.url.clone());
-    EsFleetSettings {
-        endpoints,
-        index: index.clone(),
-        fleet: c.fleet.as_str().into(),
-        timeout_ms: es.timeout_ms,
-        ca_file: es.ca_file.as_ref().map(text),
-        api_key_file: es.api_key_file.as_ref().map(text),
-        basic_auth_file: es.basic_auth_file.as_ref().map(text),
+    match &chosen.lost {
+        Some(why) => fleet::Store::File(FileFleet::none(format!("where the fleet record is is not known: {why}"))),
+        None => adapters::store(&chosen.config),
     }
 }
 
@@ -422,16 +402,6 @@ async fn parts(chosen: Chosen, identity: &InstanceIdentity, metrics: &Metrics) -
     let (sinks, no_pager) = sinks(&chosen);
     let wrong: Vec<String> = no_pager.into_iter().collect();
     let c = &chosen.config;
-    let settings = ElbSettings {
-        region: c.region.as_str().into(),
-        endpoint_url: c.elbv2.endpoint_url.clone(),
-        timeouts: ElbTimeouts {
-            connect_ms: c.elbv2.connect_timeout_ms,
-            read_ms: c.elbv2.attempt_timeout_ms,
-            attempt_ms: c.elbv2.attempt_timeout_ms,
-            operation_ms: c.elbv2.operation_timeout_ms,
-        },
-    };
     // With a stated id nobody may be there to ask.
     let metadata = match &c.node.instance_id {
         Some(_) => None,
@@ -439,7 +409,7 @@ async fn parts(chosen: Chosen, identity: &InstanceIdentity, metrics: &Metrics) -
     };
     let output_bytes_max = u64::from(c.job_output_max_kib).saturating_mul(1024);
     let parts = Parts {
-        balancer: Counted::new(Elb::connect(&settings).await, metrics),
+        balancer: Counted::new(adapters::balancer(c).await, metrics),
         check: Counted::new(NodeChecker::new(), metrics),
         fleet: Fleet::new(Counted::new(store, metrics), c.fleet.as_str().into()),
         jobs: ProcessJobs::new(&c.paths.state_dir, JobSettings { output_bytes_max, ..JobSettings::default() }),

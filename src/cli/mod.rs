@@ -12,6 +12,7 @@ mod history;
 mod operate;
 mod out;
 mod queue;
+mod reconcile;
 mod rehearse;
 mod run;
 mod setup;
@@ -61,6 +62,8 @@ enum Verb {
     /// The config file
     #[command(subcommand)]
     Config(setup::ConfigVerb),
+    /// Compare what should be with what is, once: for cron and monitoring systems. Needs no agent
+    Reconcile(reconcile::Args),
     /// A whole fleet on this machine: patch it, replay the incident
     Rehearse(rehearse::Args),
     #[command(hide = true, disable_help_flag = true)]
@@ -135,6 +138,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>, out: &mut Out) -> anyhow::R
             exit
         }
         Verb::Rehearse(args) => rehearse::run(&args, out)?,
+        Verb::Reconcile(args) => return reconcile::reconcile(&args, &cli.config, out),
         Verb::RehearseNode(args) => rehearse::node(&args)?,
         Verb::Config(verb) => setup::config(&verb, &cli.config, out),
         Verb::Ask(verb) => {

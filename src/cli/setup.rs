@@ -93,7 +93,7 @@ pub(super) fn no_config(file: &Path) -> String {
     [labelled("Expected", expected), command("Next", &check)].join("\n")
 }
 
-fn bad(problems: &Problems, json: bool, out: &mut Out) -> Exit {
+pub(super) fn bad(problems: &Problems, json: bool, out: &mut Out) -> Exit {
     if json {
         let problems = problems.list();
         out.json(&Checked { v: crate::control::protocol::VERSION, ok: false, problems, warnings: &[] });

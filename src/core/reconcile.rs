@@ -27,6 +27,7 @@ mod fleet;
 mod index;
 mod members;
 mod memory;
+pub mod once;
 mod record_findings;
 mod sight;
 mod standing;

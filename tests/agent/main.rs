@@ -20,6 +20,7 @@ mod hold;
 mod kill;
 mod lost;
 mod meeting;
+mod once;
 mod pagers;
 mod pages;
 mod race;

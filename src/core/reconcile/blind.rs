@@ -54,7 +54,10 @@ pub(super) fn judge(w: &World<'_>, memory: &mut Memory, draft: &mut Draft) {
             continue;
         }
         let (me, label, long) = (sight.node, source.label(), text::span(w.settings.blind_after_ms));
-        let what = format!("{me} has not seen its source \"{label}\" for more than {long}: {why}");
+        let what = match w.settings.blind_after_ms {
+            0 => format!("{me} cannot see its source \"{label}\": {why}"),
+            _ => format!("{me} has not seen its source \"{label}\" for more than {long}: {why}"),
+        };
         let mut found = Candidate::new(Kind::Blind, &subject, what, now);
         found.read = None;
         draft.find(found);

@@ -85,7 +85,7 @@ pub(super) fn count(w: &World<'_>, draft: &mut Draft) {
     }
     let explained = w.people.iter().filter(|p| !p.in_service() && matches!(p.absence, Absence::Within(_))).count();
     if most.saturating_add(number(explained)) >= minimum {
-        draft.leave(Kind::BelowMinimum, w.sight.fleet);
+        draft.plan(Kind::BelowMinimum, w.sight.fleet);
         return;
     }
     let found = Candidate::new(Kind::BelowMinimum, w.sight.fleet, counted("minimum", minimum), read);

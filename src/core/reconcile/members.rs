@@ -58,7 +58,9 @@ fn one(w: &World<'_>, p: &Person<'_>, whole: &[usize], draft: &mut Draft) {
     };
     let planned = matches!(p.absence, Absence::Within(_));
     for kind in NODE_KINDS {
-        if planned || left(kind) {
+        if planned {
+            draft.plan(kind, p.node());
+        } else if left(kind) {
             draft.leave(kind, p.node());
         }
     }

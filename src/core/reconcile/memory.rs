@@ -48,13 +48,15 @@ pub(super) struct Draft {
     pub(super) found: Vec<Candidate>,
     pub(super) unjudged: BTreeSet<Kind>,
     pub(super) unjudged_about: BTreeSet<About>,
+    /// Of these, what a plan explains: whoever comes back from it is looked at anew.
+    planned: BTreeSet<About>,
     looker: Arc<str>,
 }
 
 impl Draft {
     pub(super) fn new(looker: &str) -> Draft {
         let unjudged = Kind::ALL.into_iter().filter(|k| k.made_elsewhere()).collect();
-        Draft { found: Vec::new(), unjudged, unjudged_about: BTreeSet::new(), looker: looker.into() }
+        Draft { unjudged, looker: looker.into(), ..Draft::default() }
     }
 
     pub(super) fn find(&mut self, candidate: Candidate) {
@@ -75,6 +77,14 @@ impl Draft {
         if self.unjudged_about.len() > UNJUDGED_MAX {
             self.unjudged.extend(self.unjudged_about.iter().map(|(k, _)| *k));
             self.unjudged_about.clear();
+        }
+    }
+
+    /// A plan explains it: neither raised nor resolved, and what was seen before the plan was known counts no more.
+    pub(super) fn plan(&mut self, kind: Kind, subject: &str) {
+        self.leave(kind, subject);
+        if self.planned.len() < UNJUDGED_MAX {
+            self.planned.insert((kind, subject.into()));
         }
     }
 
@@ -103,6 +113,8 @@ pub struct Memory {
     pub(super) blind: BTreeMap<Source, Now>,
     /// Members without a row in a group.
     pub(super) absent: BTreeMap<(GroupArn, InstanceId), Missed>,
+    /// Members whose absence the record explains, or explained until a read that began then.
+    pub(super) planned: BTreeMap<InstanceId, Option<Now>>,
 }
 
 /// Since when somebody is missed in a list. All in milliseconds of this boot.
@@ -116,9 +128,10 @@ pub(super) struct Missed {
 }
 
 impl Memory {
-    /// Entries, all in all: never more than three times [`REMEMBERED_MAX`].
+    /// Entries, all in all: never more than four times [`REMEMBERED_MAX`].
     pub fn len(&self) -> usize {
-        self.waiting.len().saturating_add(self.blind.len()).saturating_add(self.absent.len())
+        let sizes = [self.waiting.len(), self.blind.len(), self.absent.len(), self.planned.len()];
+        sizes.into_iter().fold(0, usize::saturating_add)
     }
 
     /// Nothing is remembered.
@@ -155,7 +168,8 @@ impl Memory {
             }
             seen.insert(about);
         }
-        self.waiting.retain(|about, _| seen.contains(about) || draft.leaves(about));
+        let waits = |about: &About, w: &Waiting| w.told || !draft.planned.contains(about);
+        self.waiting.retain(|about, w| seen.contains(about) || (draft.leaves(about) && waits(about, w)));
         let mut findings: Vec<Finding> = told.into_values().collect();
         findings.sort_by_cached_key(|f| (Reverse(f.severity), rank(f.kind), f.subject.clone()));
         bound(&mut findings, &mut draft);

@@ -115,7 +115,7 @@ impl<'a> World<'a> {
         w.disbelieve(memory);
         w.not_told();
         w.run();
-        w.explain();
+        w.explain(memory);
         w
     }
 
@@ -341,15 +341,17 @@ impl<'a> World<'a> {
         }
     }
 
-    fn explain(&mut self) {
+    fn explain(&mut self, memory: &mut Memory) {
         let record = self.sight.record.answer.map(|(r, _)| r);
         let latched: BTreeMap<_, _> = record
             .into_iter()
             .flat_map(Record::open_latches)
             .map(|(id, latch)| (&latch.instance, format!("latch {id}")))
             .collect();
-        let (sight, settings, now, fresh) = (self.sight, self.settings, self.now, self.record.is_some());
-        for p in &mut self.people {
+        let (sight, settings, now, begun) = (self.sight, self.settings, self.now, self.record.map(|(_, at)| at));
+        let reads: Vec<&Now> = self.people.iter().map(|p| self.read_of(p)).collect();
+        let mut before = std::mem::take(&mut memory.planned);
+        for (p, read) in self.people.iter_mut().zip(reads) {
             let me = p.member.instance == *sight.me;
             let absence = record.map(|r| planned(r, p.member, sight, settings, now));
             p.absence = match (latched.get(&p.member.instance), absence) {
@@ -360,9 +362,28 @@ impl<'a> World<'a> {
                     Absence::Within("it is new".to_owned())
                 }
                 (None, Some(Absence::Over(what))) => Absence::Over(what),
-                _ if fresh => Absence::Unexplained,
+                _ if begun.is_some() => Absence::Unexplained,
                 _ => Absence::Unknown,
             };
+            let known = before.remove(&p.member.instance);
+            let known = match (&p.absence, known) {
+                (Absence::Within(_), _) => Some(None),
+                // Its plan is over since this read of the record: what was read of the load balancer before that shows the
+                // plan, and nothing else.
+                (Absence::Unexplained, Some(over)) => {
+                    let over = over.or_else(|| begun.cloned());
+                    let old = over.as_ref().is_some_and(|at| read.since(at).is_none());
+                    if old {
+                        p.absence = Absence::Within("its planned absence has just ended".to_owned());
+                    }
+                    old.then_some(over)
+                }
+                (Absence::Unknown, known) => known,
+                (Absence::Unexplained | Absence::Over(_), _) => None,
+            };
+            if let Some(known) = known.filter(|_| memory.planned.len() < REMEMBERED_MAX) {
+                memory.planned.insert(p.member.instance.clone(), known);
+            }
         }
     }
 }

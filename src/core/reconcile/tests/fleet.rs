@@ -445,3 +445,27 @@ fn agents_of_another_group_are_a_differing_config_and_not_out_of_service() {
     let of_nodes = ["below-floor", "below-minimum", "running-not-registered", "out-of-service", "more-out-than-slots"];
     assert!(!told.iter().any(|k| of_nodes.iter().any(|kind| k.starts_with(kind))), "{told:?}");
 }
+
+/// Agents read the record and the lists at different moments; a cycle begins and ends between them.
+#[test]
+fn a_cycle_that_begins_and_ends_between_two_reads_is_no_finding() {
+    let mut kit = Kit::new(3, 1);
+    kit.later(11 * MINUTE);
+    // It is seen draining before the record is read that explains it.
+    kit.put(1, TargetState::Draining, None);
+    assert_eq!(keys(&kit.later(1_000)), Vec::<String>::new());
+    kit.record.value.slots.insert(instance(1), slot(1, 3_600));
+    assert_eq!(keys(&kit.later(2 * MINUTE)), Vec::<String>::new());
+    // It comes home: the record says so first, twice, and the list is still the old one.
+    kit.record.value.slots.clear();
+    for _ in 0..2 {
+        kit.now = kit.now.plus(2_000);
+        let now = kit.now.clone();
+        kit.record.read(&now);
+        assert_eq!(keys(&kit.judge()), Vec::<String>::new(), "a read from before the end of its plan");
+    }
+    // A read that began since then counts, and it is the first of two.
+    let once = kit.later(2_000);
+    assert_eq!(keys(&once), Vec::<String>::new(), "one read is none");
+    assert_eq!(keys(&kit.later(15_000)), ["below-minimum/au-search", "running-not-registered/es-client-1"]);
+}

@@ -1,0 +1,50 @@
+//! Adapters that need nothing but a config: whoever looks at the fleet has the same ones, with an agent or without.
+
+use crate::config::{Config, Store};
+use crate::elbv2::{Elb, ElbSettings, ElbTimeouts};
+use crate::fleet;
+use crate::fleet::elasticsearch::{EsFleet, EsFleetSettings};
+use crate::fleet::file::FileFleet;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// ELBv2.
+pub(in crate::cli) async fn balancer(c: &Config) -> Elb {
+    let settings = ElbSettings {
+        region: c.region.as_str().into(),
+        endpoint_url: c.elbv2.endpoint_url.clone(),
+        timeouts: ElbTimeouts {
+            connect_ms: c.elbv2.connect_timeout_ms,
+            read_ms: c.elbv2.attempt_timeout_ms,
+            attempt_ms: c.elbv2.attempt_timeout_ms,
+            operation_ms: c.elbv2.operation_timeout_ms,
+        },
+    };
+    Elb::connect(&settings).await
+}
+
+/// The store of the fleet record.
+pub(in crate::cli) fn store(c: &Config) -> fleet::Store {
+    match &c.record.store {
+        Store::File { dir } => fleet::Store::File(FileFleet::at(dir)),
+        Store::Elasticsearch { index } => fleet::Store::Elasticsearch(EsFleet::new(record_settings(c, index))),
+    }
+}
+
+/// The servers in the order of the config, and the own node last.
+fn record_settings(c: &Config, index: &Arc<str>) -> EsFleetSettings {
+    let es = &c.elasticsearch;
+    let text = |path: &PathBuf| Arc::<str>::from(path.to_string_lossy());
+    let mut endpoints = es.record_endpoints.clone();
+    endpoints.retain(|url| *url != es.url);
+    endpoints.push(es.url.clone());
+    EsFleetSettings {
+        endpoints,
+        index: index.clone(),
+        fleet: c.fleet.as_str().into(),
+        timeout_ms: es.timeout_ms,
+        ca_file: es.ca_file.as_ref().map(text),
+        api_key_file: es.api_key_file.as_ref().map(text),
+        basic_auth_file: es.basic_auth_file.as_ref().map(text),
+    }
+}
