@@ -51,7 +51,7 @@ async fn perform<W: World>(shared: Arc<Shared<W>>, plan: Arc<Plan>, effect: Effe
     let parts = shared.parts();
     let cycle = plan.id.as_str();
     match &effect {
-        Effect::Record(op) => record(&parts, &plan, op).await,
+        Effect::Record(op) => record(&shared, &parts, &plan, op).await,
         #[cfg(feature = "mutants")]
         Effect::ReadRecord => Event::Unanswered(Fault::transport("a mutant's effect in a product build")),
         Effect::ReadGuards => {
@@ -103,9 +103,14 @@ async fn reboot<W: World>(parts: &Parts<W>) -> Result<(), Fault> {
     }
 }
 
-async fn record<W: World>(parts: &Parts<W>, plan: &Plan, op: &Op) -> Event {
+async fn record<W: World>(shared: &Shared<W>, parts: &Parts<W>, plan: &Plan, op: &Op) -> Event {
     match parts.fleet.change(op, &plan.rules, nonce).await {
-        Outcome::Acked(record) => Event::Acked { leavers: record.leavers() },
+        Outcome::Acked(record) => {
+            let leavers = record.leavers();
+            // Or the last look, which still shows the old one, would have this node free its slot twice.
+            shared.saw_record(*record);
+            Event::Acked { leavers }
+        }
         Outcome::Refused(refusal) => Event::CasRefused(refusal),
         Outcome::Unanswered(fault) => Event::Unanswered(fault),
     }

@@ -10,6 +10,7 @@ use crate::clock::Clock;
 use crate::config::Config;
 use crate::core::client_node::ClientNode;
 use crate::core::error::Fault;
+use crate::core::finding::{About, Finding, Report};
 use crate::core::heal;
 use crate::core::look::{Agenda, Budget, Looker, Pace, Role, Task, Throttle, pace};
 use crate::core::member::{Member, in_service};
@@ -20,7 +21,7 @@ use crate::core::settings::OwnTarget;
 use crate::core::target::{Own, Poll};
 use crate::core::time::Now;
 use crate::ports::{ClusterNodes, Host, LoadBalancer};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// Lifecycle states of an instance that does not come back.
@@ -85,9 +86,17 @@ impl Looking {
         next.since = super::status::since(&next, &shared.instance(), shared.clock.now().wall_ms);
         next.looks = next.looks.saturating_add(1);
         next.pace = Some(pace);
+        // What a write of this agent has put into the record while it was being read here is newer, and stays.
+        shared.observed.borrow().newer_record(&mut next);
         let next = Arc::new(next);
         self.reconcile(shared, parts, &next).await;
-        shared.observed.send_replace(next);
+        shared.observed.send_modify(|seen| {
+            let mut next = next.clone();
+            if seen.is_newer_than(&next) {
+                seen.newer_record(Arc::make_mut(&mut next));
+            }
+            *seen = next;
+        });
         wait_ms
     }
 
@@ -117,6 +126,7 @@ impl Looking {
         match caught(work).await {
             Ok(report) => {
                 self.panicked = false;
+                tell(&shared.report.borrow().0, &report);
                 shared.report.send_replace(Arc::new((report, now)));
             }
             Err(why) => {
@@ -280,6 +290,18 @@ impl Looking {
     }
 }
 
+/// Into the log, once: what is found, and what is not any more.
+fn tell(before: &Report, now: &Report) {
+    let (was, is): (BTreeSet<About>, BTreeSet<About>) =
+        (before.findings.iter().map(Finding::about).collect(), now.findings.iter().map(Finding::about).collect());
+    for f in now.findings.iter().filter(|f| !was.contains(&f.about())) {
+        tracing::warn!(kind = f.kind.label(), subject = %f.subject, sentence = %f.sentence, "found");
+    }
+    for f in before.findings.iter().filter(|f| !is.contains(&f.about())) {
+        tracing::info!(kind = f.kind.label(), subject = %f.subject, "no longer found");
+    }
+}
+
 impl Observed {
     /// Member documents, all of them; beats are expected every `usual_ms` where a member does not say.
     pub(super) fn saw_members(&mut self, answer: Result<Vec<Member>, Fault>, begun: Now, usual_ms: u64) {
@@ -313,6 +335,21 @@ impl Observed {
                 self.note("cluster nodes", None);
             }
             Err(fault) => self.note("cluster nodes", Some(fault)),
+        }
+    }
+
+    /// Its record is a later one than that of `other`: a higher counter, or the same as known later.
+    fn is_newer_than(&self, other: &Observed) -> bool {
+        let at = |o: &Observed| o.record.as_ref().map(|(r, at)| (r.counter, at.since_boot_ms));
+        at(self) > at(other)
+    }
+
+    /// Puts the newer record into `next`.
+    fn newer_record(&self, next: &mut Observed) {
+        if let Some((record, at)) = self.record.as_ref().filter(|_| self.is_newer_than(next)) {
+            next.first.see(record, at);
+            next.record = Some((record.clone(), at.clone()));
+            next.note("fleet record", None);
         }
     }
 

@@ -176,7 +176,10 @@ impl<W: World> Agent<W> {
         }
         let outcome = parts.fleet.change(op, &parts.rules(), nonce).await;
         match outcome {
-            Outcome::Acked(_) => tracing::info!(?op, "an entry of this instance that no cycle explains was removed"),
+            Outcome::Acked(record) => {
+                tracing::info!(?op, "an entry of this instance that no cycle explains was removed");
+                self.shared.saw_record(*record);
+            }
             Outcome::Refused(_) | Outcome::Unanswered(_) => {
                 tracing::warn!(?outcome, "an entry of this instance could not be removed");
             }

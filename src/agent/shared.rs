@@ -280,6 +280,7 @@ impl<W: World> Shared<W> {
         let now = self.clock.now();
         self.observed.send_modify(|o| {
             let o = Arc::make_mut(o);
+            o.first.see(&record, &now);
             o.record = Some((record, now));
             o.faults.remove("fleet record");
         });
