@@ -354,13 +354,17 @@ fn written<W: World>(shared: &Shared<W>, parts: &Parts<W>, d: &Delivery) -> Opti
     Some(render(&alert, d, &context))
 }
 
-/// What would be registered by hand: the targets of a member that is out, or of all that are.
+/// What would be registered by hand: the targets of a member that is out, or of all that are. Never of one that is out
+/// on purpose: its way back has its own page.
 fn targets(alert: &Alert, seen: &Observed) -> Vec<Target> {
     use crate::core::finding::Kind;
     let fleet = matches!(alert.kind, Kind::BelowFloor | Kind::BelowMinimum);
     let node = matches!(alert.kind, Kind::OutOfService | Kind::RunningNotRegistered | Kind::MissingFromGroup);
     let members = seen.members.as_ref().map(|(m, _)| m.as_slice()).unwrap_or_default();
-    let out = |i: &InstanceId| seen.fleet.as_ref().is_some_and(|v| !v.in_service.contains(i));
+    let planned = |i: &InstanceId| {
+        seen.record.as_ref().is_some_and(|(r, _)| r.slots.contains_key(i) || r.holds.contains_key(i))
+    };
+    let out = |i: &InstanceId| seen.fleet.as_ref().is_some_and(|v| !v.in_service.contains(i)) && !planned(i);
     let named = |name: &str| *alert.subject == *name;
     let of = members.iter().filter(|m| (fleet && out(&m.instance)) || (node && named(m.node.as_str())));
     of.flat_map(|m| m.targets.clone()).collect()

@@ -15,6 +15,8 @@ use std::time::Duration;
 
 /// Between two writes of the file, in ms.
 const FILE_EVERY_MS: u64 = 15_000;
+/// A report of reconcile is good for so long, or for four looks, in ms.
+const REPORT_MAX_MS: u64 = 120_000;
 /// One write of it.
 const FILE_WAIT: Duration = Duration::from_secs(5);
 
@@ -45,8 +47,10 @@ pub fn expose<W: World>(shared: &Shared<W>) -> String {
         }
         sights.clone()
     };
-    // Before the first look nothing has been judged.
+    // Before the first look nothing has been judged, and what was judged long ago tells nothing of now.
     let report = (seen.looks > 0).then(|| shared.report.borrow().clone());
+    let limit = REPORT_MAX_MS.max(parts.config.reconcile.every_ms.saturating_mul(4));
+    let report = report.filter(|r| now.since(&r.1).is_some_and(|ms| ms <= limit));
     let readings = Readings::of(&Facts {
         now: &now,
         started_ms: shared.measure.started_ms,

@@ -161,7 +161,8 @@ fn text(alert: &Alert, d: &Delivery, c: &Context, summary: &str) -> String {
         line("Flaps", "it came back again and again; it stays open until it was quiet for 15 min".to_owned());
     }
     if let Some(blind) = alert.unjudged() {
-        line("Unsure", format!("not judged since {}: a source does not answer", rfc3339(blind.wall_ms)));
+        let since = rfc3339(blind.wall_ms);
+        line("Unsure", format!("not judged since {since}: a source does not answer, or a plan may explain it"));
     }
     if let Some(listed) = listed(alert, c) {
         line("With it", listed);

@@ -1,5 +1,6 @@
 //! What schema 1 has stored loads for ever: see `tests/fixtures/state/README.md`.
 
+use backstop::core::alert::Sink;
 use backstop::core::cycle::{FailureClass, Seen, Stage, StageName};
 use backstop::core::effect::Want;
 use backstop::core::error::Class;
@@ -7,15 +8,17 @@ use backstop::core::exit::Exit;
 use backstop::core::ids::InstanceId;
 use backstop::core::invariant;
 use backstop::core::member::Member;
-use backstop::core::plan::Kind;
+use backstop::core::finding::Kind;
+use backstop::core::plan::Kind as CycleKind;
 use backstop::core::record::Record;
 use backstop::core::time::{BootId, Now};
 use backstop::core::want::want;
 use backstop::fleet::Fleet;
 use backstop::fleet::file::{FileFleet, FileStore};
-use backstop::state::disk::Disk;
+use backstop::state::disk::{ALERTS_NAME, Disk};
 use backstop::state::fault::{FaultDisk, FaultFiles};
 use backstop::state::journal::{Found, Journal, STATE_NAME};
+use backstop::state::ledger::{FoundBook, Ledger};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -77,7 +80,7 @@ fn what_only_some_stages_store_is_read() {
     let boot = BootId("3f0e6a52-6a0e-4f0e-9a53-0d2a4a5b6c7d".into());
     assert_eq!(cycle(StageName::Reboot).stage, Stage::Reboot { from: boot, asked: 1 });
     let held = cycle(StageName::Held);
-    assert!(matches!((&held.stage, &held.plan.kind), (Stage::Held { until }, Kind::Hold(h))
+    assert!(matches!((&held.stage, &held.plan.kind), (Stage::Held { until }, CycleKind::Hold(h))
         if until.budget_ms() == 14_400_000 && h.order.by.as_ref() == "ann"));
 
     let check = cycle(StageName::Check);
@@ -88,7 +91,7 @@ fn what_only_some_stages_store_is_read() {
     assert_eq!((page.stage, page.latch.as_ref().unwrap().as_str()), (Some(StageName::Patch), "L-0a1b2c3d4e5f"));
 
     let register = cycle(StageName::Register);
-    assert!(matches!(register.plan.kind, Kind::Return) && register.deadline.fired() && register.bounced);
+    assert!(matches!(register.plan.kind, CycleKind::Return) && register.deadline.fired() && register.bounced);
     assert!(register.refused_paged && register.late == Some(StageName::Register) && register.skip_check.is_some());
     assert_eq!(cycle(StageName::Settle).failure.unwrap().class, FailureClass::State);
     assert_eq!(cycle(StageName::Release).early.unwrap().exit, Exit::EndedEarly);
@@ -125,4 +128,29 @@ async fn a_record_and_a_member_document_are_read() {
     let members: Vec<Member> = fleet.members().await.unwrap();
     assert_eq!((members[0].targets.len(), members[0].beat), (2, 77));
     assert!(members[0].extra.is_empty() && record.extra.is_empty(), "every field has its place");
+}
+
+/// What was told stays told, what was owed stays owed.
+#[test]
+fn a_book_of_alerts_is_read_and_goes_on_where_it_was() {
+    let disk = Arc::new(FaultDisk::new(&FaultFiles::default()));
+    disk.replace(ALERTS_NAME, &std::fs::read(fixtures("alerts/v1.json")).unwrap()).unwrap();
+    let (_, found) = Ledger::open(&disk, &InstanceId(INSTANCE.into()));
+    let FoundBook::Kept(mut book) = found else { panic!("{found:?}") };
+    let about = |kind, subject: &str| (kind, Arc::<str>::from(subject));
+    let latched = book.get(&about(Kind::Latched, "es-client-1")).unwrap().clone();
+    assert_eq!(latched.page.as_ref().unwrap().latch.as_ref().unwrap().as_str(), "L-0a1b2c3d4e5f");
+    assert!(latched.heard() && latched.sent["alertmanager"].refused && latched.sent["webhook"].fault.is_some());
+    assert_eq!(book.folded_into(&about(Kind::BelowFloor, "search")).count(), 9);
+    assert!(book.get(&about(Kind::ForeignTarget, "es-clients i-0fff:9200")).is_none_or(|a| !a.fires()));
+
+    // After an hour, in another boot: who has the page does not get it again, and who lacks it does.
+    let now = Now { wall_ms: 1_700_100_000_000, boot: BootId("another".into()), since_boot_ms: 5_000 };
+    let sink = |name: &str, dedups| Sink { name: name.into(), dedups, renew_ms: None };
+    book.started(&now);
+    book.sinks(vec![sink("pagerduty", true), sink("webhook", false), sink("alertmanager", true)]);
+    book.tick(&now);
+    let owed: Vec<_> = book.due(&now).into_iter().filter(|d| d.about.0 == Kind::Latched).collect();
+    assert!(owed.iter().any(|d| &*d.sink == "webhook"), "{owed:?}");
+    assert!(owed.iter().all(|d| &*d.sink != "pagerduty"), "{owed:?}");
 }

@@ -392,6 +392,11 @@ impl Book {
         if self.run.sinks == sinks {
             return;
         }
+        // No config has none: where it is lost nobody can be told, and what was told is still so.
+        if sinks.is_empty() {
+            self.run.sinks = sinks;
+            return;
+        }
         let known = |name: &Arc<str>| sinks.iter().any(|s| s.name == *name);
         for alert in &mut self.alerts {
             alert.sent.retain(|name, _| known(name));

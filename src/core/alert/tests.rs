@@ -444,3 +444,18 @@ fn an_emptied_group_is_one_page_though_more_are_out_than_anything_explains() {
     assert_eq!(told(&sent, "pd"), [("f/below-floor/f".to_owned(), Event::Trigger)]);
     assert_eq!(b.listed(&(Kind::BelowFloor, "f".into())).len(), 2);
 }
+
+#[test]
+fn an_agent_without_its_config_forgets_nothing_that_its_pagers_have() {
+    let mut b = book();
+    b.look(&report(vec![warn(Kind::Unhealthy, "n-2")]), &at(0));
+    accept_all(&mut b, &at(0));
+    b.sinks(vec![]);
+    b.started(&at(S));
+    assert!(b.due(&at(S)).is_empty());
+    b.sinks(vec![sink("pd", true), sink("hook", false)]);
+    assert_eq!(accept_all(&mut b, &at(2 * S)), vec![], "they have it");
+    let t = clear(&mut b, 20 * S, 6);
+    let ends = accept_all(&mut b, &at(t));
+    assert_eq!(told(&ends, "pd"), [("f/unhealthy/n-2".to_owned(), Event::Resolve(0))], "and hear that it is over");
+}
