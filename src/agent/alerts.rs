@@ -361,9 +361,8 @@ fn targets(alert: &Alert, seen: &Observed) -> Vec<Target> {
     let fleet = matches!(alert.kind, Kind::BelowFloor | Kind::BelowMinimum);
     let node = matches!(alert.kind, Kind::OutOfService | Kind::RunningNotRegistered | Kind::MissingFromGroup);
     let members = seen.members.as_ref().map(|(m, _)| m.as_slice()).unwrap_or_default();
-    let planned = |i: &InstanceId| {
-        seen.record.as_ref().is_some_and(|(r, _)| r.slots.contains_key(i) || r.holds.contains_key(i))
-    };
+    let planned =
+        |i: &InstanceId| seen.record.as_ref().is_some_and(|(r, _)| r.slots.contains_key(i) || r.holds.contains_key(i));
     let out = |i: &InstanceId| seen.fleet.as_ref().is_some_and(|v| !v.in_service.contains(i)) && !planned(i);
     let named = |name: &str| *alert.subject == *name;
     let of = members.iter().filter(|m| (fleet && out(&m.instance)) || (node && named(m.node.as_str())));

@@ -26,6 +26,8 @@ pub(super) fn settings(c: &Config) -> Settings {
         stale_after_ms: usual.stale_after_ms.max(every_ms.saturating_mul(STALE_TURNS)),
         margin_application_ms: c.drain.margin_application_ms,
         margin_network_ms: c.drain.margin_network_ms,
+        other_nodes: c.reconcile.other_nodes.clone(),
+        patch_overdue_after_ms: c.reconcile.patch_overdue_after_ms,
         ..usual
     }
 }

@@ -32,8 +32,8 @@ pub enum Kind {
     Choice(&'static [&'static str]),
     /// Text of a certain form.
     Text(Form),
-    /// A list of base URLs.
-    Urls,
+    /// A list of texts of a certain form.
+    List(Form),
 }
 
 /// What holds when the file does not say.
@@ -94,14 +94,14 @@ impl Key {
             Kind::Bool => "true or false".to_owned(),
             Kind::Choice(words) => alternatives(words),
             Kind::Text(form) => form.expects().to_owned(),
-            Kind::Urls => format!("a list, each {}", Form::BaseUrl.expects()),
+            Kind::List(form) => format!("a list, each {}", form.expects()),
         }
     }
 
     /// A value as TOML writes it.
     pub fn as_toml(&self, plain: &str) -> String {
         match self.kind {
-            Kind::Integer { .. } | Kind::Bool | Kind::Urls => plain.to_owned(),
+            Kind::Integer { .. } | Kind::Bool | Kind::List(_) => plain.to_owned(),
             Kind::Duration { .. } | Kind::Choice(_) | Kind::Text(_) => toml::Value::from(plain).to_string(),
         }
     }
@@ -279,7 +279,7 @@ const WHO: &[Key] = &[
     time("pager.pagerduty.timeout", (100, M), "10s", "Deadline of one delivery."),
     key(
         "pager.alertmanager.urls",
-        Kind::Urls,
+        Kind::List(Form::BaseUrl),
         Fallback::Required,
         "Every Alertmanager of the cluster, not a load balancer before them: each must get every alert.",
     )
@@ -319,7 +319,7 @@ const WHO: &[Key] = &[
     ),
     unset(
         "elasticsearch.record_endpoints",
-        Kind::Urls,
+        Kind::List(Form::BaseUrl),
         "[\"https://es-data-1:9200\", \"https://es-data-2:9200\"]",
         "none, which suffices with store = \"file\"",
         "Nodes that are asked for the fleet record, in this order: at least two that are not this host, and none that is \
@@ -480,6 +480,20 @@ const CYCLE: &[Key] = &[
         (S, DAY),
         "5m",
         "A fit node that is not registered registers itself after this time.",
+    ),
+    unset(
+        "reconcile.other_nodes",
+        Kind::List(Form::NodePattern),
+        "[\"kibana-*\", \"es-client-b-*\"]",
+        "every client node of the cluster should have an agent of this fleet",
+        "Client nodes of the same cluster that are no business of this fleet, by name; `*` at the end stands for any rest.",
+    ),
+    unset(
+        "reconcile.patch_overdue_after",
+        Kind::Duration { min_ms: DAY, max_ms: 365 * DAY },
+        "45d",
+        "nobody is told",
+        "A node without a successful cycle for this long is told as `patch-overdue`.",
     ),
 ];
 

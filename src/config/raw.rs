@@ -178,6 +178,9 @@ pub(super) struct Limits {
 pub(super) struct Reconcile {
     pub(super) every: Ms,
     pub(super) self_heal_after: Ms,
+    #[serde(default)]
+    pub(super) other_nodes: Vec<String>,
+    pub(super) patch_overdue_after: Option<Ms>,
 }
 
 #[derive(Debug, Deserialize)]

@@ -325,12 +325,16 @@ impl Limits {
 }
 
 /// Comparing what should be with what is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reconcile {
     /// Between two looks at whole groups.
     pub every_ms: u64,
     /// A fit node that is not registered registers itself after this time.
     pub self_heal_after_ms: u64,
+    /// Client nodes of the cluster that are no business of this fleet: names, a `*` at the end stands for any rest.
+    pub other_nodes: Vec<Arc<str>>,
+    /// No good cycle on a node for this long is told; `None` = nobody is told.
+    pub patch_overdue_after_ms: Option<u64>,
 }
 
 /// Who is told: at least one of them, and all of them side by side.

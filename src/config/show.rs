@@ -143,7 +143,7 @@ fn section_sample(out: &mut String, section: &Section) {
         let _ = writeln!(out, "\n# {}", key.doc);
         let limits = match key.kind {
             Kind::Duration { .. } | Kind::Integer { .. } | Kind::Choice(_) => format!("{}; ", capital(&key.expects())),
-            Kind::Bool | Kind::Text(_) | Kind::Urls => String::new(),
+            Kind::Bool | Kind::Text(_) | Kind::List(_) => String::new(),
         };
         let _ = writeln!(out, "# {}.", capital(&format!("{limits}{}", default_words(key))));
         let line = sample_line(key);

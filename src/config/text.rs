@@ -18,6 +18,8 @@ pub enum Form {
     TargetId,
     /// Name of a host or node.
     HostText,
+    /// Name of a node, or the beginning of one.
+    NodePattern,
     /// scheme, host and port, nothing else.
     BaseUrl,
     /// Where instance metadata is asked for.
@@ -47,6 +49,7 @@ impl Form {
             Form::InstanceId => "an instance id such as i-0123456789abcdef0",
             Form::TargetId => "an instance id or an IP address",
             Form::HostText => "1 to 255 letters, digits, dots, hyphens or underscores",
+            Form::NodePattern => "the name of a node; a * at its end stands for any rest",
             Form::BaseUrl => "an http or https URL of host and port alone, such as https://es-1:9200",
             Form::MetadataUrl => "an http URL on loopback, or the address of instance metadata",
             Form::SecretUrl => "an https URL (plain http to loopback only)",
@@ -77,6 +80,7 @@ impl Form {
             | Form::InstanceId
             | Form::TargetId
             | Form::HostText
+            | Form::NodePattern
             | Form::Path
             | Form::Index
             | Form::UnixGroup
@@ -98,6 +102,7 @@ impl Form {
             Form::InstanceId => instance_like(text),
             Form::TargetId => instance_like(text) || text.parse::<IpAddr>().is_ok(),
             Form::HostText => all(255, |b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b'_')),
+            Form::NodePattern => Form::HostText.plain(text.strip_suffix('*').unwrap_or(text)),
             Form::Path => text.starts_with('/') && text.len() <= 4096 && !text.chars().any(char::is_control),
             Form::PromFile => {
                 Form::Path.plain(text) && std::path::Path::new(text).extension().is_some_and(|ending| ending == "prom")
@@ -128,10 +133,13 @@ impl Form {
             Form::Path | Form::PromFile => "write the path from / on".to_owned(),
             Form::InstanceId => "take it from the console, or leave the key out: instance metadata knows it".to_owned(),
             Form::TargetId => "leave the key out unless the target is registered under another address".to_owned(),
+            Form::NodePattern if text == "*" => "leave some of the cluster's client nodes to be looked at".to_owned(),
+            Form::NodePattern if text.contains('*') => "one * at the end, and nowhere else".to_owned(),
             Form::Index if text.contains(['*', ',']) => "name one index".to_owned(),
             Form::Fleet
             | Form::Arn
             | Form::HostText
+            | Form::NodePattern
             | Form::BaseUrl
             | Form::MetadataUrl
             | Form::SecretUrl

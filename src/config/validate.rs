@@ -142,7 +142,12 @@ fn build(raw: Raw, arns: &[Option<Arn>]) -> Option<Config> {
             reboots_per_day: raw.limits.reboots_per_day,
             free_disk_mib: raw.limits.free_disk_mib,
         },
-        reconcile: Reconcile { every_ms: raw.reconcile.every.0, self_heal_after_ms: raw.reconcile.self_heal_after.0 },
+        reconcile: Reconcile {
+            every_ms: raw.reconcile.every.0,
+            self_heal_after_ms: raw.reconcile.self_heal_after.0,
+            other_nodes: raw.reconcile.other_nodes.into_iter().map(Arc::from).collect(),
+            patch_overdue_after_ms: raw.reconcile.patch_overdue_after.map(|ms| ms.0),
+        },
         job_output_max_kib: raw.job.output_max_kib,
         paths: Paths {
             socket: rules::socket(&raw.paths),

@@ -7,8 +7,8 @@ use super::problem::{Refusal, quoted};
 use super::text::Form;
 use toml::de::{DeArray, DeInteger, DeValue};
 
-/// A list of URLs longer than this is a mistake.
-const URLS_MAX: usize = 50;
+/// A longer list is a mistake.
+const LIST_MAX: usize = 50;
 
 /// The value as the raw document takes it, with `{hostname}` expanded.
 pub(super) fn accept(key: &Key, value: &DeValue<'_>, hostname: &str) -> Result<toml::Value, Refusal> {
@@ -39,7 +39,7 @@ pub(super) fn accept(key: &Key, value: &DeValue<'_>, hostname: &str) -> Result<t
             Err(Refusal::new(key.expects(), choice(key, words, word)))
         }
         (Kind::Text(form), DeValue::String(text)) => expanded(form, text, hostname).map(toml::Value::from),
-        (Kind::Urls, DeValue::Array(list)) => urls(key, list, hostname),
+        (Kind::List(form), DeValue::Array(list)) => listed(key, form, list, hostname),
         (kind, _) => Err(Refusal::new(key.expects(), of_wrong_type(kind, key, value))),
     }
 }
@@ -64,10 +64,10 @@ fn of_wrong_type(kind: Kind, key: &Key, value: &DeValue<'_>) -> String {
     match (kind, text) {
         (Kind::Integer { .. }, Some(text)) if text.parse::<i64>().is_ok() => format!("write {text} without quotes"),
         (Kind::Bool, Some(text)) if matches!(text, "true" | "false") => format!("write {text} without quotes"),
-        (Kind::Urls, Some(_)) => "put brackets around it: [\"https://…\"]".to_owned(),
+        (Kind::List(_), Some(text)) => format!("put brackets around it: [{}]", quoted(text)),
         (Kind::Integer { .. }, _) => "write a number without quotes or fraction".to_owned(),
         (Kind::Bool, _) => "write true or false without quotes".to_owned(),
-        (Kind::Urls, _) => format!("write it as in {}", key.example),
+        (Kind::List(_), _) => format!("write it as in {}", key.example),
         (Kind::Duration { .. }, _) => "write text such as \"30s\"".to_owned(),
         (Kind::Choice(_) | Kind::Text(_), _) => "write text in quotes".to_owned(),
     }
@@ -94,18 +94,20 @@ fn expanded(form: Form, text: &str, hostname: &str) -> Result<String, Refusal> {
     Ok(text)
 }
 
-fn urls(key: &Key, list: &DeArray<'_>, hostname: &str) -> Result<toml::Value, Refusal> {
-    if list.is_empty() || list.len() > URLS_MAX {
-        return Err(Refusal::new(key.expects(), format!("name 1 to {URLS_MAX} URLs, or leave the key out")));
+fn listed(key: &Key, form: Form, list: &DeArray<'_>, hostname: &str) -> Result<toml::Value, Refusal> {
+    if list.is_empty() || list.len() > LIST_MAX {
+        return Err(Refusal::new(key.expects(), format!("name 1 to {LIST_MAX}, or leave the key out")));
     }
     let mut accepted: Vec<String> = Vec::new();
     for (i, entry) in list.iter().enumerate() {
         let DeValue::String(text) = entry.get_ref() else {
             return Err(Refusal::new(key.expects(), format!("write entry {i} in quotes (counted from 0)")));
         };
-        let mut text = expanded(Form::BaseUrl, text, hostname)
+        let mut text = expanded(form, text, hostname)
             .map_err(|r| Refusal::new(key.expects(), format!("entry {i} (counted from 0): {}", r.next)))?;
-        text.truncate(text.trim_end_matches('/').len());
+        if form == Form::BaseUrl {
+            text.truncate(text.trim_end_matches('/').len());
+        }
         if accepted.contains(&text) {
             return Err(Refusal::new(
                 key.expects(),
@@ -136,7 +138,7 @@ pub(super) fn found(value: &DeValue<'_>, key: Option<&Key>) -> String {
 /// People paste the key itself where its file is asked for, and passwords into URLs.
 fn shy(key: &Key, text: &str) -> bool {
     let secret_in_place_of_file = key.name().ends_with("_file") && !text.starts_with(['/', '.', '~']);
-    let url = matches!(key.kind, Kind::Text(Form::BaseUrl | Form::MetadataUrl) | Kind::Urls);
+    let url = matches!(key.kind, Kind::Text(Form::BaseUrl | Form::MetadataUrl) | Kind::List(Form::BaseUrl));
     key.secret() || secret_in_place_of_file || url && text.contains(['@', '?', '#'])
 }
 
@@ -173,6 +175,10 @@ mod tests {
             ("elasticsearch.record_endpoints", "[\"https://a:1\", 5]", "entry 1"),
             ("elasticsearch.record_endpoints", "[\"https://a:1\", \"https://a:1/\"]", "there already"),
             ("elasticsearch.record_endpoints", "[]", "leave the key out"),
+            ("reconcile.other_nodes", "[\"*\"]", "to be looked at"),
+            ("reconcile.other_nodes", "[\"es-*-1\"]", "one * at the end"),
+            ("reconcile.other_nodes", "\"kibana-*\"", "put brackets around it: [\"kibana-*\"]"),
+            ("reconcile.patch_overdue_after", "\"1h\"", "write at least \"1d\""),
             ("elasticsearch.url", "\"https://{host}:9200\"", "only {hostname} is replaced"),
         ] {
             let next_said = refusal(path, toml).next;

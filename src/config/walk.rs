@@ -274,7 +274,7 @@ fn defaults(out: &mut Walked, hostname: &str) {
         let value = match key.kind {
             Kind::Integer { .. } => default.parse().ok().map(toml::Value::Integer),
             Kind::Bool => default.parse().ok().map(toml::Value::Boolean),
-            Kind::Urls => None,
+            Kind::List(_) => None,
             Kind::Duration { .. } | Kind::Choice(_) => Some(toml::Value::from(default)),
             Kind::Text(_) => match accept(key, &DeValue::String(default.into()), hostname) {
                 Ok(value) => Some(value),

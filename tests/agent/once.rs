@@ -15,7 +15,10 @@ struct Said {
 async fn tick(machine: &Machine, more: &[&str]) -> Said {
     let mut command = tokio::process::Command::new(PROGRAM);
     command.arg("--config").arg(machine.config_file()).args(["reconcile", "--once"]).args(more).kill_on_drop(true);
-    command.env("AWS_ACCESS_KEY_ID", "any").env("AWS_SECRET_ACCESS_KEY", "any").env("AWS_EC2_METADATA_DISABLED", "true");
+    command
+        .env("AWS_ACCESS_KEY_ID", "any")
+        .env("AWS_SECRET_ACCESS_KEY", "any")
+        .env("AWS_EC2_METADATA_DISABLED", "true");
     let output = tokio::time::timeout(BOUND, command.output()).await.unwrap().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
     let exit = output.status.code().unwrap();
@@ -56,7 +59,11 @@ async fn one_tick_without_any_agent_tells_what_is_wrong_and_changes_nothing() {
     let arn = &fleet.groups()[0];
     let settled = tick(me, &[]).await;
     assert_eq!(settled.exit, 0, "{}", settled.text);
-    assert!(settled.text.contains("3 of 3 in service") && settled.text.contains("nothing is wrong"), "{}", settled.text);
+    assert!(
+        settled.text.contains("3 of 3 in service") && settled.text.contains("nothing is wrong"),
+        "{}",
+        settled.text
+    );
 
     assert!(fleet.elbv2().register_behind_back(arn, "i-00000000000000fff", 9_200));
     assert_eq!(found(me).await, (15, vec![format!("foreign-target/es-clients i-00000000000000fff:9200")]));
@@ -69,7 +76,10 @@ async fn one_tick_without_any_agent_tells_what_is_wrong_and_changes_nothing() {
     let plugin = tick(me, &["--nagios"]).await;
     assert_eq!(plugin.exit, 2, "{}", plugin.text);
     let first = plugin.text.lines().next().unwrap();
-    assert!(first.starts_with("BACKSTOP CRITICAL - ") && first.contains(" | in_service=2;3:;2:;0 findings=2"), "{first}");
+    assert!(
+        first.starts_with("BACKSTOP CRITICAL - ") && first.contains(" | in_service=2;3:;2:;0 findings=2"),
+        "{first}"
+    );
 
     assert!(fleet.elbv2().empty_group(arn));
     let (exit, emptied) = found(me).await;
