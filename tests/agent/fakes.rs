@@ -1,6 +1,8 @@
 //! A world whose time and faults are controlled: nodes behind target groups, everything in memory. Only agents are real
 //! (`running`): their loop, journal, observer and page delivery. A [`Fake`] is one node's view of the world.
 
+mod hands;
+
 use crate::meeting::Meeting;
 use backstop::agent::shared::World;
 use backstop::alerts::Rendered;
@@ -69,6 +71,9 @@ pub enum Call {
     WriteRecord,
     KillJob,
     Nodes,
+    Members,
+    Beat,
+    Lifecycle,
     Page,
 }
 
@@ -93,6 +98,7 @@ enum Place {
     Out,
     Initial(u64),
     Healthy,
+    Failing,
     Draining(u64),
 }
 
@@ -111,7 +117,8 @@ struct Inner {
     job: JobStatus,
     next_verdict: Option<Verdict>,
     trouble: BTreeMap<Call, Trouble>,
-    pages: Vec<Rendered>,
+    /// Everything that the pager has accepted, in order.
+    told: Vec<Rendered>,
     calls: Vec<(Call, u64)>,
     shown: [Option<Shown>; 2],
     orphan: Option<String>,
@@ -119,6 +126,14 @@ struct Inner {
     lifecycle: Option<&'static str>,
     takes_anything: bool,
     reboots: u32,
+    /// Client nodes of the cluster without an agent.
+    strangers: Vec<usize>,
+    /// Nodes that the cluster does not list.
+    stopped: std::collections::BTreeSet<usize>,
+    /// Targets that a whole list leaves out.
+    hidden: std::collections::BTreeSet<String>,
+    /// Members whose hearts beat of themselves say where they stand.
+    talkative: bool,
 }
 
 impl Inner {
@@ -190,7 +205,7 @@ impl Fake {
                 job: JobStatus::New,
                 next_verdict: Some(good()),
                 trouble: BTreeMap::new(),
-                pages: Vec::new(),
+                told: Vec::new(),
                 calls: Vec::new(),
                 shown: [None, None],
                 orphan: None,
@@ -198,6 +213,10 @@ impl Fake {
                 lifecycle: None,
                 takes_anything: false,
                 reboots: 0,
+                strangers: Vec::new(),
+                stopped: std::collections::BTreeSet::new(),
+                hidden: std::collections::BTreeSet::new(),
+                talkative: false,
             })),
             activity: Arc::default(),
         }
@@ -347,7 +366,8 @@ impl Fake {
     }
 
     pub fn all_pages(&self) -> Vec<Rendered> {
-        self.inner().pages.clone()
+        // What is over, and what is told again, is no page.
+        self.told().into_iter().filter(|p| p.event == "trigger").collect()
     }
 
     pub fn calls(&self, call: Call) -> usize {
@@ -440,6 +460,7 @@ impl Place {
         match self {
             Place::Healthy => row(id, TargetState::Healthy, None),
             Place::Initial(_) => row(id, TargetState::Initial, Some(Reason::InitialHealthChecking)),
+            Place::Failing => row(id, TargetState::Unhealthy, Some(Reason::FailedHealthChecks)),
             Place::Draining(_) => row(id, TargetState::Draining, Some(Reason::DeregistrationInProgress)),
             Place::Out => row(id, TargetState::Unused, Some(Reason::NotRegistered)),
         }
@@ -459,10 +480,12 @@ impl LoadBalancer for Fake {
             None => {
                 // The whole list does not show who is not registered.
                 let listed = own.iter().filter(|r| r.reason != Some(Reason::NotRegistered)).cloned().collect();
-                (others, (listed, Named::Rows(own)))
+                let gone = |r: &Row| r.reason == Some(Reason::NotRegistered);
+                (others.into_iter().filter(|r| !gone(r)).collect(), (listed, Named::Rows(own)))
             }
         };
         list.extend(named.0);
+        list.retain(|r| !inner.hidden.contains(&*r.id));
         Ok(Poll { list, named: by_name.then_some(named.1) })
     }
 
@@ -487,7 +510,7 @@ impl LoadBalancer for Fake {
         self.write(Call::Deregister, |i| {
             *i.deregistered.entry(t.id.to_string()).or_default() += 1;
             let p = &mut i.places(&t.id)[Fake::group_of(t)];
-            if matches!(p, Place::Healthy | Place::Initial(_)) {
+            if matches!(p, Place::Healthy | Place::Initial(_) | Place::Failing) {
                 *p = Place::Draining(now);
             }
             i.fewest = i.fewest.min(i.serving());
@@ -553,7 +576,8 @@ impl FleetStore for Fake {
     }
 
     async fn members(&self) -> Result<Vec<Vec<u8>>, Fault> {
-        self.activity.fetch_add(1, Ordering::SeqCst);
+        self.call(Call::Members)?;
+        self.settle();
         // Hearts beat of themselves, but for those that a test has in its hand.
         let beat = self.clock.now().since_boot_ms / 5_000;
         let inner = self.inner();
@@ -562,6 +586,7 @@ impl FleetStore for Fake {
             let of_itself = m.boot.0.as_ref() == "other" && !inner.in_hand.contains(instance);
             if of_itself {
                 m.beat = beat;
+                inner.say(&mut m);
             }
             if of_itself { serde_json::to_vec(&m).unwrap() } else { bytes.clone() }
         };
@@ -569,6 +594,7 @@ impl FleetStore for Fake {
     }
 
     async fn put_member(&self, instance: &str, bytes: Vec<u8>) -> Result<(), Fault> {
+        self.call(Call::Beat)?;
         self.inner().members.insert(instance.to_owned(), bytes);
         Ok(())
     }
@@ -619,7 +645,9 @@ impl ClusterNodes for Fake {
             address: format!("10.0.0.{n}").as_str().into(),
             port: Some(9200),
         };
-        Ok((1..=self.inner().scale.nodes).map(running).collect())
+        let inner = self.inner();
+        let members = (1..=inner.scale.nodes).filter(|n| !inner.stopped.contains(n));
+        Ok(members.chain(inner.strangers.iter().copied()).map(running).collect())
     }
 }
 
@@ -638,6 +666,7 @@ impl Host for Fake {
     }
 
     async fn lifecycle(&self) -> Result<Option<Arc<str>>, Fault> {
+        self.call(Call::Lifecycle)?;
         Ok(self.inner().lifecycle.map(Arc::from))
     }
 
@@ -654,10 +683,7 @@ impl PageSink for Fake {
     fn deliver<'a>(&'a self, page: &'a Rendered) -> BoxFuture<'a, Result<(), Fault>> {
         Box::pin(async {
             self.call(Call::Page)?;
-            // What is over, and what is told again, is no page.
-            if page.event == "trigger" {
-                self.inner().pages.push(page.clone());
-            }
+            self.inner().told.push(page.clone());
             Ok(())
         })
     }

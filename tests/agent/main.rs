@@ -31,4 +31,5 @@ mod start_up;
 #[path = "../support/mod.rs"]
 mod support;
 mod trouble;
+mod views;
 mod way_back;

@@ -205,6 +205,39 @@ impl Running {
         self.quiesce().await;
     }
 
+    /// Minutes in which little happens: as `pass`, in steps of five seconds.
+    pub async fn minutes(&self, minutes: u64) {
+        self.seconds(minutes * 60).await;
+    }
+
+    /// As `minutes`, in seconds: a multiple of five.
+    pub async fn seconds(&self, seconds: u64) {
+        for _ in 0..seconds / 5 {
+            self.quiesce().await;
+            self.fake.clock.advance(5_000);
+        }
+        self.quiesce().await;
+    }
+
+    /// As `until`, in steps of five seconds. How many seconds it took.
+    pub async fn comes_within(&self, what: &str, seconds: u64, done: impl Fn(&Running) -> bool) -> u64 {
+        for step in 0..=seconds / 5 {
+            self.quiesce().await;
+            if done(self) {
+                return step * 5;
+            }
+            self.fake.clock.advance(5_000);
+        }
+        let report = self.shared.report.borrow().0.clone();
+        panic!("not within {seconds} s: {what}; {:?}\n{:?}\n{:?}", report.findings, report.unjudged, self.firing());
+    }
+
+    /// Keys of what fires, by the agent's own book.
+    pub fn firing(&self) -> std::collections::BTreeSet<String> {
+        let book = self.shared.book();
+        book.alerts().iter().filter(|a| a.fires()).map(|a| book.key(&a.about()).to_string()).collect()
+    }
+
     /// Nothing has happened for a moment and somebody waits for the clock.
     async fn quiesce(&self) {
         let mut calm = 0;

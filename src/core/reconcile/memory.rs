@@ -113,6 +113,8 @@ pub(super) struct Missed {
     /// The read that changed this last; looked at once more, it is compared with what was so before.
     pub(super) read: u64,
     pub(super) before: u64,
+    /// What contradicted that read: when the member says that it read itself healthy.
+    pub(super) said: Option<u64>,
 }
 
 impl Memory {
