@@ -123,7 +123,7 @@ struct Inner {
     shown: [Option<Shown>; 2],
     orphan: Option<String>,
     package_manager: Option<String>,
-    lifecycle: Option<&'static str>,
+    lifecycle: BTreeMap<usize, &'static str>,
     takes_anything: bool,
     reboots: u32,
     /// Client nodes of the cluster without an agent.
@@ -210,7 +210,7 @@ impl Fake {
                 shown: [None, None],
                 orphan: None,
                 package_manager: None,
-                lifecycle: None,
+                lifecycle: BTreeMap::new(),
                 takes_anything: false,
                 reboots: 0,
                 strangers: Vec::new(),
@@ -292,9 +292,12 @@ impl Fake {
         self.inner().places.values_mut().for_each(|p| p.fill(Place::Out));
     }
 
-    /// What instance metadata says of the lifecycle.
+    /// What instance metadata says of this node's lifecycle.
     pub fn lifecycle(&self, state: Option<&'static str>) {
-        self.inner().lifecycle = state;
+        match state {
+            Some(state) => self.inner().lifecycle.insert(self.n, state),
+            None => self.inner().lifecycle.remove(&self.n),
+        };
     }
 
     /// Who has a member document.
@@ -667,7 +670,7 @@ impl Host for Fake {
 
     async fn lifecycle(&self) -> Result<Option<Arc<str>>, Fault> {
         self.call(Call::Lifecycle)?;
-        Ok(self.inner().lifecycle.map(Arc::from))
+        Ok(self.inner().lifecycle.get(&self.n).copied().map(Arc::from))
     }
 
     fn package_manager(&self) -> Result<Option<String>, Fault> {

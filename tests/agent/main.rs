@@ -30,6 +30,7 @@ mod start_states;
 mod start_up;
 #[path = "../support/mod.rs"]
 mod support;
+mod together;
 mod trouble;
 mod views;
 mod way_back;
