@@ -63,6 +63,7 @@ impl Scale {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Call {
     Poll,
+    Named,
     Group,
     Register,
     Deregister,
@@ -493,6 +494,7 @@ impl LoadBalancer for Fake {
     }
 
     async fn named(&self, t: &Target) -> Result<Named, Fault> {
+        self.call(Call::Named)?;
         let poll = self.poll(t, true).await?;
         Ok(poll.named.unwrap_or(Named::InvalidTarget))
     }

@@ -22,6 +22,7 @@ mod lost;
 mod meeting;
 mod pagers;
 mod pages;
+mod panics;
 mod race;
 mod retire;
 mod running;

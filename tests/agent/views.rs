@@ -6,7 +6,7 @@ use crate::running::Running;
 use backstop::clock::Clock;
 use backstop::core::error::Class;
 use backstop::core::record::{Extra, Latch, Record};
-use backstop::core::target::Named;
+use backstop::core::target::{Named, Own};
 use std::collections::BTreeSet;
 
 /// Looks are seconds apart: this much beyond the stated time. (A throttled view is looked at more seldom.)
@@ -259,6 +259,24 @@ async fn a_node_that_is_out_is_not_registered_blindly_and_is_registered_once_it_
     fake.trouble(Call::Poll, None);
     r.comes_within("in service", 900, |r| r.fake.in_service()).await;
     r.comes_within("all pages end", 900, |r| r.firing().is_empty()).await;
+}
+
+#[tokio::test]
+async fn a_question_by_name_that_failed_counts_no_more_once_the_list_shows_the_own_target() {
+    let fake = Fake::new();
+    let r = Running::start(&fake).await;
+    r.minutes(11).await;
+    fake.trouble(Call::Named, Some(Trouble::Class(Class::Transport)));
+    fake.hide(1, true);
+    let fault = |r: &Running| r.shared.observed.borrow().faults.contains_key("load balancer");
+    r.comes_within("it is not seen", 60, fault).await;
+    fake.hide(1, false);
+    // By name nothing is answered still, and nothing has to be asked.
+    r.comes_within("it is seen again", 60, |r| !fault(r)).await;
+    assert!(r.shared.observed.borrow().own.iter().all(|own| *own == Own::InService));
+    fake.take_out();
+    fake.trouble(Call::Named, None);
+    r.comes_within("it heals itself", 900, |r| r.fake.in_service()).await;
 }
 
 /// A machine that stood still for an hour, and clocks that are set.
