@@ -23,6 +23,8 @@ use std::sync::Arc;
 
 /// A source that has one answer for each group.
 const BALANCER: &str = "load balancer";
+/// Metadata is asked this often, in ms: well within two looks of the others.
+const LIFECYCLE_MS: u64 = 5_000;
 /// Lifecycle states of an instance that does not come back.
 const LEAVING: [&str; 1] = ["Terminated"];
 
@@ -79,7 +81,13 @@ impl Looking {
         let mut next: Observed = (**shared.observed.borrow()).clone();
         let now = shared.clock.now();
         let pace = self.pace(shared, parts, &next);
-        let (due, wait_ms) = self.agenda.due(&pace, &now, entropy());
+        let (mut due, wait_ms) = self.agenda.due(&pace, &now, entropy());
+        let wait_ms = wait_ms.min(LIFECYCLE_MS);
+        let terminating = self.terminating(shared, parts, next.terminating).await;
+        if std::mem::replace(&mut next.terminating, terminating) != terminating {
+            // Its goodbye waits for nothing: the load balancer loses it at the same time.
+            due.insert(Task::Beat);
+        }
         if due.is_empty() {
             return wait_ms;
         }
@@ -90,11 +98,6 @@ impl Looking {
                 self.stumbled(shared, source, &why);
             }
         }
-        match caught(parts.host.lifecycle()).await {
-            Ok(Ok(state)) => next.terminating = state.is_some_and(|state| LEAVING.contains(&&*state)),
-            Ok(Err(_)) => {}
-            Err(why) => self.stumbled(shared, "lifecycle", &why),
-        }
         next.since = super::status::since(&next, &shared.instance(), shared.clock.now().wall_ms);
         next.looks = next.looks.saturating_add(1);
         next.pace = Some(pace);
@@ -102,6 +105,18 @@ impl Looking {
         self.reconcile(shared, parts, &next).await;
         shared.observed.send_replace(next);
         wait_ms
+    }
+
+    /// By the word of instance metadata; what it said before, where it says nothing.
+    async fn terminating<W: World>(&mut self, shared: &Shared<W>, parts: &Parts<W>, before: bool) -> bool {
+        match caught(parts.host.lifecycle()).await {
+            Ok(Ok(state)) => state.is_some_and(|state| LEAVING.contains(&&*state)),
+            Ok(Err(_)) => before,
+            Err(why) => {
+                self.stumbled(shared, "lifecycle", &why);
+                before
+            }
+        }
     }
 
     async fn see<W: World>(
@@ -171,7 +186,7 @@ impl Looking {
     }
 
     async fn write_beat<W: World>(&mut self, shared: &Shared<W>, parts: &Parts<W>, pace: &Pace, next: &mut Observed) {
-        let written = beat::write(shared, parts, &mut self.beat, pace.beat_ms).await;
+        let written = beat::write(shared, parts, &mut self.beat, pace.beat_ms, next.terminating).await;
         self.store.saw(written.as_ref().copied());
         let now = shared.clock.now();
         if let Some(wrote) = &mut self.wrote {

@@ -129,6 +129,8 @@ struct Inner {
     reboots: u32,
     /// Client nodes of the cluster without an agent.
     strangers: Vec<usize>,
+    /// Nodes under the name of another number.
+    renamed: BTreeMap<usize, usize>,
     /// Nodes that the cluster does not list.
     stopped: std::collections::BTreeSet<usize>,
     /// Targets that a whole list leaves out.
@@ -164,8 +166,10 @@ pub struct Fake {
     pub clock: ManualClock,
     /// The disk of this node.
     pub files: FaultFiles,
-    /// Which node, from 1 on.
+    /// Which instance, from 1 on.
     pub n: usize,
+    /// The node's name is that of this one: another number where an instance was replaced.
+    named: usize,
     /// Where the fleet record is, if not in here.
     meeting: Option<Meeting>,
     /// A save that takes longer (real) counts as refused; `None`: as in the product.
@@ -193,6 +197,7 @@ impl Fake {
             clock: ManualClock::new(start),
             files: FaultFiles::default(),
             n: 1,
+            named: 1,
             meeting: None,
             patience: None,
             inner: Arc::new(Mutex::new(Inner {
@@ -215,6 +220,7 @@ impl Fake {
                 takes_anything: false,
                 reboots: 0,
                 strangers: Vec::new(),
+                renamed: BTreeMap::new(),
                 stopped: std::collections::BTreeSet::new(),
                 hidden: std::collections::BTreeSet::new(),
                 talkative: false,
@@ -230,11 +236,15 @@ impl Fake {
 
     /// Another node of this world, with a disk of its own, and its way to the fleet record.
     pub fn node(&self, n: usize, meeting: Meeting) -> Fake {
-        Fake { n, files: FaultFiles::default(), meeting: Some(meeting), ..self.clone() }
+        Fake { n, named: n, files: FaultFiles::default(), meeting: Some(meeting), ..self.clone() }
     }
 
     pub fn instance(&self) -> String {
         instance(self.n)
+    }
+
+    pub fn node_name(&self) -> String {
+        name(self.named)
     }
 
     /// Deregister calls by target, who is not in service, and the fewest that ever were.
@@ -542,8 +552,8 @@ impl LoadBalancer for Fake {
 impl NodeCheck for Fake {
     async fn check(&self, _: &CheckSettings) -> Result<CheckPass, Fault> {
         self.call(Call::Check)?;
-        let identity =
-            NodeIdentity { node_name: name(self.n).as_str().into(), node_id: None, cluster_uuid: "uuid".into() };
+        let node_name = self.node_name().as_str().into();
+        let identity = NodeIdentity { node_name, node_id: None, cluster_uuid: "uuid".into() };
         Ok(CheckPass { identity, colour: None })
     }
 }
@@ -644,13 +654,13 @@ impl Jobs for Fake {
 impl ClusterNodes for Fake {
     async fn client_nodes(&self, _: &CheckSettings) -> Result<Vec<ClientNode>, Fault> {
         self.call(Call::Nodes)?;
+        let inner = self.inner();
         let running = |n: usize| ClientNode {
             id: format!("node-{n}").as_str().into(),
-            name: name(n).as_str().into(),
+            name: name(inner.renamed.get(&n).copied().unwrap_or(n)).as_str().into(),
             address: format!("10.0.0.{n}").as_str().into(),
             port: Some(9200),
         };
-        let inner = self.inner();
         let members = (1..=inner.scale.nodes).filter(|n| !inner.stopped.contains(n));
         Ok(members.chain(inner.strangers.iter().copied()).map(running).collect())
     }

@@ -16,6 +16,7 @@ mod config_reload;
 mod disk;
 mod faces;
 mod fakes;
+mod fleet_changes;
 mod hold;
 mod kill;
 mod lost;

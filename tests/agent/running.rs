@@ -1,6 +1,6 @@
 //! An agent in the world of `fakes`, as one process would be, and time for it.
 
-use crate::fakes::{Fake, GROUPS, name};
+use crate::fakes::{Fake, GROUPS};
 use backstop::agent::alerts::deliver;
 use backstop::agent::handle::{Handle, Reload};
 use backstop::agent::observe;
@@ -63,7 +63,7 @@ url = "http://127.0.0.1:9/"
 /// The config of a node; `top` stands before all sections.
 pub fn config(fake: &Fake, top: &str) -> String {
     let groups: String = GROUPS[..fake.groups()].iter().map(|g| format!("[[target_group]]\narn = {g:?}\n")).collect();
-    let (instance, name) = (fake.instance(), name(fake.n));
+    let (instance, name) = (fake.instance(), fake.node_name());
     let node = format!("[node]\ninstance_id = {instance:?}\nname = {name:?}\n");
     format!("fleet = \"test\"\noutside_watch = \"none\"\n{top}{groups}{node}{CONFIG}")
 }

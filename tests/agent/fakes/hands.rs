@@ -1,7 +1,8 @@
 //! What a test does to the world behind the agents' backs, and what it asks the world about them.
 
-use super::{Call, Fake, Inner, Place, Trouble, instance, member, name};
+use super::{Call, Fake, Inner, Place, Trouble, instance, member};
 use backstop::alerts::Rendered;
+use backstop::clock::Clock;
 use backstop::core::member::Member;
 use backstop::core::record::{Latch, Record};
 use backstop::state::fault::FaultFiles;
@@ -20,7 +21,13 @@ impl Inner {
 impl Fake {
     /// Another node of this world, with a disk of its own; its agent shares record and pager with the others.
     pub fn beside(&self, n: usize) -> Fake {
-        Fake { n, files: FaultFiles::default(), ..self.clone() }
+        Fake { n, named: n, files: FaultFiles::default(), ..self.clone() }
+    }
+
+    /// The same, under the name of another number, whose instance it replaces.
+    pub fn in_place_of(&self, n: usize, replaced: usize) -> Fake {
+        self.inner().renamed.insert(n, replaced);
+        Fake { named: replaced, ..self.beside(n) }
     }
 
     /// Everything that the pager has accepted, in order: pages, changes, reminders, ends.
@@ -103,21 +110,24 @@ impl Fake {
         self.inner().members.get(instance).map(|bytes| serde_json::from_slice(bytes).unwrap())
     }
 
-    /// A member joins, in service and beating, or is gone with its target and its node.
-    pub fn joins(&self, n: usize) {
-        self.beats_of_itself(n);
-        self.serves(n, true);
+    /// A node that was not there runs: the cluster lists it.
+    pub fn starts(&self, n: usize) {
         let mut i = self.inner();
+        let between = i.scale.nodes + 1..n;
+        i.stopped.extend(between);
         i.scale.nodes = i.scale.nodes.max(n);
         i.stopped.remove(&n);
     }
 
-    /// The instance is gone, and so is everything of it but its member document.
-    pub fn is_gone(&self, n: usize) {
-        let mut i = self.inner();
-        i.places.remove(&instance(n));
-        i.in_hand.insert(instance(n));
-        i.stopped.insert(n);
+    /// It does not run any more.
+    pub fn stops(&self, n: usize) {
+        self.inner().stopped.insert(n);
+    }
+
+    /// Somebody registers a target that was not there, or deregisters it with a drain.
+    pub fn is_registered(&self, n: usize, there: bool) {
+        let now = self.clock.now().since_boot_ms;
+        self.place(&instance(n), if there { Place::Initial(now) } else { Place::Draining(now) });
     }
 
     /// There is a record, and it can be read.
@@ -144,10 +154,5 @@ impl Fake {
     /// All of these calls fail so, or none any more.
     pub fn troubles(&self, calls: &[Call], trouble: Option<Trouble>) {
         calls.iter().for_each(|call| self.trouble(*call, trouble));
-    }
-
-    /// Name and instance of a node, as findings tell of it.
-    pub fn of(n: usize) -> (String, String) {
-        (name(n), instance(n))
     }
 }
