@@ -165,7 +165,7 @@ impl<W: World> Desk<W> {
             if reloaded {
                 book.reloaded();
             }
-            book.peers(peers(&shared.instance(), &seen, &now));
+            book.peers(peers(&shared.instance(), &seen, parts.config.reconcile.every_ms, &now));
             book.pages(&node.durable.pages, &now);
             if let Some(report) = report {
                 book.look(&report.0, &now);
@@ -269,11 +269,11 @@ fn known(sink: &dyn crate::ports::PageSink) -> Sink {
 }
 
 /// Members whose beat this agent has seen change lately.
-fn peers(me: &InstanceId, seen: &Observed, now: &Now) -> Peers {
+fn peers(me: &InstanceId, seen: &Observed, every_ms: u64, now: &Now) -> Peers {
     let members = seen.members.as_ref().map(|(m, _)| m.as_slice()).unwrap_or_default();
     let beats =
         |i: &InstanceId| seen.hearts.get(i).is_some_and(|h| now.since(&h.changed).is_some_and(|ms| ms <= SILENT_MS));
-    Peers::of(me, members.iter().filter(|m| beats(&m.instance)))
+    Peers::of(me, members.iter().filter(|m| beats(&m.instance)), every_ms)
 }
 
 /// One try. A panic, in the text or in the sink, is a failed one.

@@ -35,10 +35,11 @@ pub(super) async fn write<W: World>(
     parts: &Parts<W>,
     beat: &mut u64,
     every_ms: u64,
+    terminating: bool,
 ) -> Result<(), Fault> {
     let now = shared.clock.now();
     let node = shared.node.borrow().clone();
-    if node.durable.retired || shared.observed.borrow().terminating {
+    if node.durable.retired || terminating {
         return parts.fleet.delete_member(&shared.instance()).await; // no member any more
     }
     let seen = shared.observed.borrow().clone();

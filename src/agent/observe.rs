@@ -18,14 +18,32 @@ use crate::core::page::{PageKind, Severity};
 use crate::core::reconcile::{Memory, Wrote};
 use crate::core::record::Record;
 use crate::core::settings::OwnTarget;
-use crate::core::target::{Own, Poll};
+use crate::core::target::{GroupArn, Own, Poll};
 use crate::core::time::Now;
 use crate::ports::{ClusterNodes, Host, LoadBalancer};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+/// A source that has one answer for each group.
+const BALANCER: &str = "load balancer";
+/// Metadata is asked this often, in ms: well within two looks of the others.
+const LIFECYCLE_MS: u64 = 5_000;
 /// Lifecycle states of an instance that does not come back.
 const LEAVING: [&str; 1] = ["Terminated"];
+
+/// A person who was told of a panic is told again after this time, in ms.
+const TOLD_AGAIN_MS: u64 = 24 * 3_600_000;
+
+/// What a part of a look is about, as `status` and the log call it.
+const fn source(task: Task) -> &'static str {
+    match task {
+        Task::Beat => "own document",
+        Task::Members | Task::Watch => "members",
+        Task::Record => "fleet record",
+        Task::Nodes => "cluster nodes",
+        Task::Groups | Task::Own => BALANCER,
+    }
+}
 
 /// Looks for ever.
 pub async fn observe<W: World>(shared: Arc<Shared<W>>) {
@@ -56,8 +74,8 @@ struct Looking {
     store: Throttle,
     budget: Option<(usize, u64, Budget)>,
     wrote: Option<Wrote>,
-    /// Reconcile came to nothing, and a person was told.
-    panicked: bool,
+    /// Parts of a look that ended in a panic, and when a person was told of it.
+    panics: BTreeMap<&'static str, Now>,
 }
 
 impl Looking {
@@ -66,22 +84,22 @@ impl Looking {
         let mut next: Observed = (**shared.observed.borrow()).clone();
         let now = shared.clock.now();
         let pace = self.pace(shared, parts, &next);
-        let (due, wait_ms) = self.agenda.due(&pace, &now, entropy());
+        let (mut due, wait_ms) = self.agenda.due(&pace, &now, entropy());
+        let wait_ms = wait_ms.min(LIFECYCLE_MS);
+        let terminating = self.terminating(shared, parts, next.terminating).await;
+        if std::mem::replace(&mut next.terminating, terminating) != terminating {
+            // Its goodbye waits for nothing: the load balancer loses it at the same time.
+            due.insert(Task::Beat);
+        }
         if due.is_empty() {
             return wait_ms;
         }
         for task in due {
-            match task {
-                Task::Beat => self.write_beat(shared, parts, &pace, &mut next).await,
-                Task::Members | Task::Watch => self.members(shared, parts, &mut next).await,
-                Task::Record => self.record(shared, parts, &mut next).await,
-                Task::Nodes => self.nodes(shared, parts, &mut next).await,
-                Task::Groups => self.groups(shared, parts, &mut next).await,
-                Task::Own => self.own(shared, parts, &mut next).await,
+            if let Err(why) = caught(self.see(task, shared, parts, &pace, &mut next)).await {
+                let source = source(task);
+                next.not_seen(source, &parts.groups(), &why);
+                self.stumbled(shared, source, &why);
             }
-        }
-        if let Ok(state) = parts.host.lifecycle().await {
-            next.terminating = state.is_some_and(|state| LEAVING.contains(&&*state));
         }
         next.since = super::status::since(&next, &shared.instance(), shared.clock.now().wall_ms);
         next.looks = next.looks.saturating_add(1);
@@ -98,6 +116,52 @@ impl Looking {
             *seen = next;
         });
         wait_ms
+    }
+
+    /// By the word of instance metadata; what it said before, where it says nothing.
+    async fn terminating<W: World>(&mut self, shared: &Shared<W>, parts: &Parts<W>, before: bool) -> bool {
+        match caught(parts.host.lifecycle()).await {
+            Ok(Ok(state)) => state.is_some_and(|state| LEAVING.contains(&&*state)),
+            Ok(Err(_)) => before,
+            Err(why) => {
+                self.stumbled(shared, "lifecycle", &why);
+                before
+            }
+        }
+    }
+
+    async fn see<W: World>(
+        &mut self,
+        task: Task,
+        shared: &Shared<W>,
+        parts: &Parts<W>,
+        pace: &Pace,
+        next: &mut Observed,
+    ) {
+        match task {
+            Task::Beat => self.write_beat(shared, parts, pace, next).await,
+            Task::Members | Task::Watch => self.members(shared, parts, next).await,
+            Task::Record => self.record(shared, parts, next).await,
+            Task::Nodes => self.nodes(shared, parts, next).await,
+            Task::Groups => self.groups(shared, parts, next).await,
+            Task::Own => self.own(shared, parts, next).await,
+        }
+    }
+
+    /// A part of a look ended in a panic: the rest of it goes on, and the part is tried again by the next one. Logged and
+    /// counted each time; a person is told once, and again where it still does so a day later.
+    fn stumbled<W: World>(&mut self, shared: &Shared<W>, part: &'static str, why: &str) {
+        tracing::error!(part, why, "a part of a look came to nothing");
+        shared.metrics.panicked(part);
+        let now = shared.clock.now();
+        if self.panics.get(part).and_then(|told| now.since(told)).is_none_or(|ms| ms >= TOLD_AGAIN_MS) {
+            self.panics.insert(part, now);
+            let message = format!(
+                "a part of this agent's look came to nothing ({part}: {why}); it tries again with each look, and the rest \
+                 goes on. What it found by that part before stands"
+            );
+            shared.cache().to_page.push((PageKind::AgentFault, Severity::Warning, message.into()));
+        }
     }
 
     fn pace<W: World>(&self, shared: &Shared<W>, parts: &Parts<W>, seen: &Observed) -> Pace {
@@ -125,24 +189,18 @@ impl Looking {
         let work = async { sight::report(shared, parts, seen, self.wrote.as_ref(), &mut self.memory, &now) };
         match caught(work).await {
             Ok(report) => {
-                self.panicked = false;
                 tell(&shared.report.borrow().0, &report);
-                shared.report.send_replace(Arc::new((report, now)));
+                drop(shared.report.send_replace(Arc::new((report, now))));
             }
             Err(why) => {
-                tracing::error!(why, "reconcile came to nothing");
                 self.memory = Memory::default();
-                if !std::mem::replace(&mut self.panicked, true) {
-                    let message =
-                        format!("reconcile came to nothing ({why}); what it found before stands, and it tries again");
-                    shared.cache().to_page.push((PageKind::AgentFault, Severity::Warning, message.into()));
-                }
+                self.stumbled(shared, "reconcile", &why);
             }
         }
     }
 
     async fn write_beat<W: World>(&mut self, shared: &Shared<W>, parts: &Parts<W>, pace: &Pace, next: &mut Observed) {
-        let written = beat::write(shared, parts, &mut self.beat, pace.beat_ms).await;
+        let written = beat::write(shared, parts, &mut self.beat, pace.beat_ms, next.terminating).await;
         self.store.saw(written.as_ref().copied());
         let now = shared.clock.now();
         if let Some(wrote) = &mut self.wrote {
@@ -199,7 +257,7 @@ impl Looking {
             Ok(targets) => Some(targets),
             Err(fault) => {
                 self.balancer.saw(Err(&fault));
-                next.note("load balancer", Some(fault));
+                next.note(BALANCER, Some(fault));
                 None
             }
         }
@@ -216,7 +274,10 @@ impl Looking {
             self.balancer.saw(answer.as_ref().map(drop));
             match answer {
                 Ok(mut poll) => {
-                    if !poll.list.iter().any(|r| r.id == target.id && r.port == Some(target.port)) {
+                    if poll.list.iter().any(|r| r.id == target.id && r.port == Some(target.port)) {
+                        // Nothing is to be asked: what came of the last question no longer counts.
+                        next.named_faults.remove(&target.group);
+                    } else {
                         poll.named = self.named(shared, parts, t, next).await;
                     }
                     next.lists.insert(target.group.clone(), (poll.list.clone(), begun.clone()));
@@ -247,7 +308,7 @@ impl Looking {
             let group = &t.target.group;
             next.list_faults.get(group).or_else(|| next.named_faults.get(group)).cloned()
         });
-        next.note("load balancer", fault);
+        next.note(BALANCER, fault);
     }
 
     /// Of an agent that does not read whole groups.
@@ -262,7 +323,7 @@ impl Looking {
         }
         (next.own, next.own_at, next.fleet, next.polls) = (own, Some(begun), None, polls);
         let fault = targets.iter().find_map(|t| next.named_faults.get(&t.target.group).cloned());
-        next.note("load balancer", fault);
+        next.note(BALANCER, fault);
     }
 
     async fn named<W: World>(
@@ -359,6 +420,17 @@ impl Observed {
             Some(fault) => self.faults.insert(source, fault),
             None => self.faults.remove(source),
         };
+    }
+
+    /// Asking a source ended in a panic: for all who go by it that is a fault like any other.
+    fn not_seen(&mut self, source: &'static str, groups: &[GroupArn], why: &str) {
+        let fault = Fault::transport(format!("looking at it ended in {why}"));
+        if source == BALANCER {
+            // Which group it was is not known.
+            self.list_faults.extend(groups.iter().map(|g| (g.clone(), fault.clone())));
+            self.named_faults.extend(groups.iter().map(|g| (g.clone(), fault.clone())));
+        }
+        self.note(source, Some(fault));
     }
 
     /// What the load balancer is read for at present.

@@ -49,6 +49,20 @@ struct Turn {
     from: Now,
     /// So long, in ms.
     within_ms: u64,
+    /// The same of its work: a loop that stumbles turns, and gets nowhere.
+    work: (Now, u64),
+}
+
+impl Turn {
+    fn new(last: Option<Now>, now: &Now, within_ms: u64) -> Turn {
+        Turn { last, from: now.clone(), within_ms, work: (now.clone(), within_ms) }
+    }
+}
+
+/// It is beyond what was said and the slack. A turn that ends while this is asked is not older than the question.
+fn late(from: &Now, within_ms: u64, now: &Now) -> bool {
+    let elapsed = now.since(from).or_else(|| from.since(now).map(|_| 0));
+    elapsed.is_none_or(|ms| ms > within_ms.saturating_add(SLACK_MS))
 }
 
 /// Cheap to clone; all are the same.
@@ -65,22 +79,34 @@ impl Turns {
     /// This loop is about to begin: its first turn ends within this time and the slack. Said by who starts it, so that one
     /// that never gets anywhere is noticed too. One that is started again after a panic has what is left of its time.
     pub fn begin(&self, which: Loop, now: &Now, within_ms: u64) {
-        self.inner().entry(which).or_insert_with(|| Turn { last: None, from: now.clone(), within_ms });
+        self.inner().entry(which).or_insert_with(|| Turn::new(None, now, within_ms));
     }
 
     /// This loop has completed a turn; the next one ends within this time and the slack.
     pub fn turned(&self, which: Loop, now: &Now, next_within_ms: u64) {
-        self.inner().insert(which, Turn { last: Some(now.clone()), from: now.clone(), within_ms: next_within_ms });
+        self.inner().insert(which, Turn::new(Some(now.clone()), now, next_within_ms));
     }
 
-    /// Every loop that has begun completed a turn lately. `Err`: the first one that did not.
+    /// A turn of this loop ended in a panic, and the next one begins. It does not stand still: a new process would stumble
+    /// over the same thing, and each new start would take its time from a node that is on its way back. But it gets nowhere.
+    pub fn stumbled(&self, which: Loop, now: &Now, next_within_ms: u64) {
+        let mut turns = self.inner();
+        let turn = turns.entry(which).or_insert_with(|| Turn::new(None, now, next_within_ms));
+        (turn.from, turn.within_ms) = (now.clone(), next_within_ms);
+    }
+
+    /// Every loop that has begun goes on. `Err`: the first one that stands still.
     pub fn fresh(&self, now: &Now) -> Result<(), &'static str> {
-        // A turn that ends while this is asked is not older than the question.
-        let late = |t: &Turn| {
-            let elapsed = now.since(&t.from).or_else(|| t.from.since(now).map(|_| 0));
-            elapsed.is_none_or(|ms| ms > t.within_ms.saturating_add(SLACK_MS))
-        };
-        match self.inner().iter().find(|(_, t)| late(t)) {
+        self.first(|t| late(&t.from, t.within_ms, now))
+    }
+
+    /// Every loop that has begun completed a turn lately. `Err`: the first one that did not; it stands still, or stumbles.
+    pub fn works(&self, now: &Now) -> Result<(), &'static str> {
+        self.first(|t| late(&t.work.0, t.work.1, now))
+    }
+
+    fn first(&self, is: impl Fn(&Turn) -> bool) -> Result<(), &'static str> {
+        match self.inner().iter().find(|(_, t)| is(t)) {
             Some((which, _)) => Err(which.label()),
             None => Ok(()),
         }
@@ -220,6 +246,25 @@ mod tests {
         }
         let words = std::iter::from_fn(|| said.try_recv().ok()).collect::<Vec<_>>();
         assert_eq!(words.last(), Some(&Err("agent")), "{words:?}");
+    }
+
+    #[test]
+    fn a_loop_that_stumbles_does_not_stand_still_and_gets_nowhere() {
+        let (turns, clock) = (Turns::default(), clock());
+        turns.turned(Loop::Observer, &clock.now(), 60_000);
+        let worked = clock.now().wall_ms;
+        for _ in 0..18 {
+            clock.advance(5_000);
+            turns.stumbled(Loop::Observer, &clock.now(), 1_000);
+            assert_eq!((turns.fresh(&clock.now()), turns.works(&clock.now())), (Ok(()), Ok(())));
+        }
+        clock.advance(1_000);
+        assert_eq!((turns.fresh(&clock.now()), turns.works(&clock.now())), (Ok(()), Err("observer")));
+        assert_eq!(turns.last(), [("observer", worked)], "a turn that came to nothing is none");
+        clock.advance(1_000 + SLACK_MS);
+        assert_eq!(turns.fresh(&clock.now()), Err("observer"), "and now it does not even stumble");
+        turns.turned(Loop::Observer, &clock.now(), 60_000);
+        assert_eq!((turns.fresh(&clock.now()), turns.works(&clock.now())), (Ok(()), Ok(())));
     }
 
     #[tokio::test]

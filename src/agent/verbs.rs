@@ -146,6 +146,7 @@ impl<W: World> Agent<W> {
     /// A step of the loop that ended in a panic is logged each time, and paged about once.
     pub(super) async fn panicked(&mut self, step: &'static str, why: &str) {
         tracing::error!(step, why, "a step of the agent's loop came to nothing");
+        self.shared.metrics.panicked(step);
         if self.panicked.insert(step) {
             let message = format!("a step of the agent came to nothing ({step}: {why}); it goes on without");
             self.raise(PageKind::AgentFault, Severity::Warning, message.into()).await;

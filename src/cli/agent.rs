@@ -204,12 +204,29 @@ impl Tasks {
     where
         F: Future<Output = ()> + Send + 'static,
     {
+        self.keep_and(name, make, || {})
+    }
+
+    /// The same, and `died` is told of each death.
+    fn keep_and<F>(
+        &self,
+        name: &'static str,
+        make: impl Fn() -> F + Send + 'static,
+        died: impl Fn() + Send + 'static,
+    ) -> Task<()>
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
         let (notices, clock) = (self.notices.clone(), self.clock.clone());
         let pause = move || {
             let clock = clock.clone();
             async move { clock.sleep_ms(RESTART_PAUSE_MS).await }
         };
-        keep(name, make, move |task, why: String| notices.died(task, &why), pause)
+        let report = move |task, why: String| {
+            notices.died(task, &why);
+            died();
+        };
+        keep(name, make, report, pause)
     }
 
     fn open(&self, door: &Door<Handle<SystemWorld>>) -> Task<()> {
@@ -263,7 +280,10 @@ async fn serve(args: Files, host: String, chosen: Chosen, s: Started) -> anyhow:
     let _measured = measured(&shared, &s.tasks);
     begin(&shared);
     let looking = shared.clone();
-    let _observer = s.tasks.keep("observer", move || observe::observe(looking.clone()));
+    let observer = move || observe::observe(looking.clone());
+    let (stumbling, at) = (shared.turns.clone(), s.clock.clone());
+    let stumbled = move || stumbling.stumbled(Loop::Observer, &at.now(), RESTART_PAUSE_MS);
+    let _observer = s.tasks.keep_and("observer", observer, stumbled);
     let (delivering, pages) = (shared.clone(), s.send.clone());
     let _pages = s.tasks.keep("pages", move || deliver(delivering.clone(), pages.clone()));
     let beating = shared.clone();

@@ -37,6 +37,7 @@ pub struct Metrics {
     stages: Family<[Label; 1], Histogram, fn() -> Histogram>,
     refusals: Family<[Label; 1], Counter>,
     calls: Family<[Label; 3], Counter>,
+    panics: Family<[Label; 1], Counter>,
 }
 
 impl Default for Metrics {
@@ -47,6 +48,7 @@ impl Default for Metrics {
             stages: Family::new_with_constructor(histogram),
             refusals: Family::default(),
             calls: Family::default(),
+            panics: Family::default(),
         }
     }
 }
@@ -70,6 +72,11 @@ impl Metrics {
         }
     }
 
+    /// A part of the agent ended in a panic.
+    pub(crate) fn panicked(&self, part: &'static str) {
+        self.panics.get_or_create(&[("part", part)]).inc();
+    }
+
     /// A call came to this.
     pub(crate) fn called(&self, dependency: &'static str, operation: &'static str, class: &'static str) {
         self.calls.get_or_create(&[("dependency", dependency), ("operation", operation), ("class", class)]).inc();
@@ -82,6 +89,7 @@ impl Metrics {
         registry.register(table::STAGE_DURATION.name, unstopped(&table::STAGE_DURATION), self.stages.clone());
         counter(&mut registry, &table::GUARD_REFUSALS, &self.refusals);
         counter(&mut registry, &table::CALLS, &self.calls);
+        counter(&mut registry, &table::PANICS, &self.panics);
         registry.register_collector(Box::new(readings));
         text::encoded(&registry)
     }

@@ -160,6 +160,11 @@ table! {
         &["dependency", "operation", "class"],
         "Calls to what the agent depends on, by what came of them: ok, or an error class.",
     );
+    PANICS = counter(
+        "backstop_panics_total",
+        &["part"],
+        "Panics in a part of the agent, each caught: a part of a look, a step of its loop.",
+    );
     RECONCILE_LAST_SUCCESS = gauge(
         "backstop_reconcile_last_success_timestamp_seconds",
         &["source"],

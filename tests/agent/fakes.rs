@@ -1,6 +1,8 @@
 //! A world whose time and faults are controlled: nodes behind target groups, everything in memory. Only agents are real
 //! (`running`): their loop, journal, observer and page delivery. A [`Fake`] is one node's view of the world.
 
+mod hands;
+
 use crate::meeting::Meeting;
 use backstop::agent::shared::World;
 use backstop::alerts::Rendered;
@@ -61,6 +63,7 @@ impl Scale {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Call {
     Poll,
+    Named,
     Group,
     Register,
     Deregister,
@@ -69,6 +72,9 @@ pub enum Call {
     WriteRecord,
     KillJob,
     Nodes,
+    Members,
+    Beat,
+    Lifecycle,
     Page,
 }
 
@@ -93,6 +99,7 @@ enum Place {
     Out,
     Initial(u64),
     Healthy,
+    Failing,
     Draining(u64),
 }
 
@@ -111,14 +118,25 @@ struct Inner {
     job: JobStatus,
     next_verdict: Option<Verdict>,
     trouble: BTreeMap<Call, Trouble>,
-    pages: Vec<Rendered>,
+    /// Everything that the pager has accepted, in order.
+    told: Vec<Rendered>,
     calls: Vec<(Call, u64)>,
     shown: [Option<Shown>; 2],
     orphan: Option<String>,
     package_manager: Option<String>,
-    lifecycle: Option<&'static str>,
+    lifecycle: BTreeMap<usize, &'static str>,
     takes_anything: bool,
     reboots: u32,
+    /// Client nodes of the cluster without an agent.
+    strangers: Vec<usize>,
+    /// Nodes under the name of another number.
+    renamed: BTreeMap<usize, usize>,
+    /// Nodes that the cluster does not list.
+    stopped: std::collections::BTreeSet<usize>,
+    /// Targets that a whole list leaves out.
+    hidden: std::collections::BTreeSet<String>,
+    /// Members whose hearts beat of themselves say where they stand.
+    talkative: bool,
 }
 
 impl Inner {
@@ -148,8 +166,10 @@ pub struct Fake {
     pub clock: ManualClock,
     /// The disk of this node.
     pub files: FaultFiles,
-    /// Which node, from 1 on.
+    /// Which instance, from 1 on.
     pub n: usize,
+    /// The node's name is that of this one: another number where an instance was replaced.
+    named: usize,
     /// Where the fleet record is, if not in here.
     meeting: Option<Meeting>,
     /// A save that takes longer (real) counts as refused; `None`: as in the product.
@@ -177,6 +197,7 @@ impl Fake {
             clock: ManualClock::new(start),
             files: FaultFiles::default(),
             n: 1,
+            named: 1,
             meeting: None,
             patience: None,
             inner: Arc::new(Mutex::new(Inner {
@@ -190,14 +211,19 @@ impl Fake {
                 job: JobStatus::New,
                 next_verdict: Some(good()),
                 trouble: BTreeMap::new(),
-                pages: Vec::new(),
+                told: Vec::new(),
                 calls: Vec::new(),
                 shown: [None, None],
                 orphan: None,
                 package_manager: None,
-                lifecycle: None,
+                lifecycle: BTreeMap::new(),
                 takes_anything: false,
                 reboots: 0,
+                strangers: Vec::new(),
+                renamed: BTreeMap::new(),
+                stopped: std::collections::BTreeSet::new(),
+                hidden: std::collections::BTreeSet::new(),
+                talkative: false,
             })),
             activity: Arc::default(),
         }
@@ -210,11 +236,15 @@ impl Fake {
 
     /// Another node of this world, with a disk of its own, and its way to the fleet record.
     pub fn node(&self, n: usize, meeting: Meeting) -> Fake {
-        Fake { n, files: FaultFiles::default(), meeting: Some(meeting), ..self.clone() }
+        Fake { n, named: n, files: FaultFiles::default(), meeting: Some(meeting), ..self.clone() }
     }
 
     pub fn instance(&self) -> String {
         instance(self.n)
+    }
+
+    pub fn node_name(&self) -> String {
+        name(self.named)
     }
 
     /// Deregister calls by target, who is not in service, and the fewest that ever were.
@@ -273,9 +303,12 @@ impl Fake {
         self.inner().places.values_mut().for_each(|p| p.fill(Place::Out));
     }
 
-    /// What instance metadata says of the lifecycle.
+    /// What instance metadata says of this node's lifecycle.
     pub fn lifecycle(&self, state: Option<&'static str>) {
-        self.inner().lifecycle = state;
+        match state {
+            Some(state) => self.inner().lifecycle.insert(self.n, state),
+            None => self.inner().lifecycle.remove(&self.n),
+        };
     }
 
     /// Who has a member document.
@@ -347,7 +380,8 @@ impl Fake {
     }
 
     pub fn all_pages(&self) -> Vec<Rendered> {
-        self.inner().pages.clone()
+        // What is over, and what is told again, is no page.
+        self.told().into_iter().filter(|p| p.event == "trigger").collect()
     }
 
     pub fn calls(&self, call: Call) -> usize {
@@ -440,6 +474,7 @@ impl Place {
         match self {
             Place::Healthy => row(id, TargetState::Healthy, None),
             Place::Initial(_) => row(id, TargetState::Initial, Some(Reason::InitialHealthChecking)),
+            Place::Failing => row(id, TargetState::Unhealthy, Some(Reason::FailedHealthChecks)),
             Place::Draining(_) => row(id, TargetState::Draining, Some(Reason::DeregistrationInProgress)),
             Place::Out => row(id, TargetState::Unused, Some(Reason::NotRegistered)),
         }
@@ -459,14 +494,17 @@ impl LoadBalancer for Fake {
             None => {
                 // The whole list does not show who is not registered.
                 let listed = own.iter().filter(|r| r.reason != Some(Reason::NotRegistered)).cloned().collect();
-                (others, (listed, Named::Rows(own)))
+                let gone = |r: &Row| r.reason == Some(Reason::NotRegistered);
+                (others.into_iter().filter(|r| !gone(r)).collect(), (listed, Named::Rows(own)))
             }
         };
         list.extend(named.0);
+        list.retain(|r| !inner.hidden.contains(&*r.id));
         Ok(Poll { list, named: by_name.then_some(named.1) })
     }
 
     async fn named(&self, t: &Target) -> Result<Named, Fault> {
+        self.call(Call::Named)?;
         let poll = self.poll(t, true).await?;
         Ok(poll.named.unwrap_or(Named::InvalidTarget))
     }
@@ -487,7 +525,7 @@ impl LoadBalancer for Fake {
         self.write(Call::Deregister, |i| {
             *i.deregistered.entry(t.id.to_string()).or_default() += 1;
             let p = &mut i.places(&t.id)[Fake::group_of(t)];
-            if matches!(p, Place::Healthy | Place::Initial(_)) {
+            if matches!(p, Place::Healthy | Place::Initial(_) | Place::Failing) {
                 *p = Place::Draining(now);
             }
             i.fewest = i.fewest.min(i.serving());
@@ -514,8 +552,8 @@ impl LoadBalancer for Fake {
 impl NodeCheck for Fake {
     async fn check(&self, _: &CheckSettings) -> Result<CheckPass, Fault> {
         self.call(Call::Check)?;
-        let identity =
-            NodeIdentity { node_name: name(self.n).as_str().into(), node_id: None, cluster_uuid: "uuid".into() };
+        let node_name = self.node_name().as_str().into();
+        let identity = NodeIdentity { node_name, node_id: None, cluster_uuid: "uuid".into() };
         Ok(CheckPass { identity, colour: None })
     }
 }
@@ -553,7 +591,8 @@ impl FleetStore for Fake {
     }
 
     async fn members(&self) -> Result<Vec<Vec<u8>>, Fault> {
-        self.activity.fetch_add(1, Ordering::SeqCst);
+        self.call(Call::Members)?;
+        self.settle();
         // Hearts beat of themselves, but for those that a test has in its hand.
         let beat = self.clock.now().since_boot_ms / 5_000;
         let inner = self.inner();
@@ -562,6 +601,7 @@ impl FleetStore for Fake {
             let of_itself = m.boot.0.as_ref() == "other" && !inner.in_hand.contains(instance);
             if of_itself {
                 m.beat = beat;
+                inner.say(&mut m);
             }
             if of_itself { serde_json::to_vec(&m).unwrap() } else { bytes.clone() }
         };
@@ -569,6 +609,7 @@ impl FleetStore for Fake {
     }
 
     async fn put_member(&self, instance: &str, bytes: Vec<u8>) -> Result<(), Fault> {
+        self.call(Call::Beat)?;
         self.inner().members.insert(instance.to_owned(), bytes);
         Ok(())
     }
@@ -613,13 +654,15 @@ impl Jobs for Fake {
 impl ClusterNodes for Fake {
     async fn client_nodes(&self, _: &CheckSettings) -> Result<Vec<ClientNode>, Fault> {
         self.call(Call::Nodes)?;
+        let inner = self.inner();
         let running = |n: usize| ClientNode {
             id: format!("node-{n}").as_str().into(),
-            name: name(n).as_str().into(),
+            name: name(inner.renamed.get(&n).copied().unwrap_or(n)).as_str().into(),
             address: format!("10.0.0.{n}").as_str().into(),
             port: Some(9200),
         };
-        Ok((1..=self.inner().scale.nodes).map(running).collect())
+        let members = (1..=inner.scale.nodes).filter(|n| !inner.stopped.contains(n));
+        Ok(members.chain(inner.strangers.iter().copied()).map(running).collect())
     }
 }
 
@@ -638,7 +681,8 @@ impl Host for Fake {
     }
 
     async fn lifecycle(&self) -> Result<Option<Arc<str>>, Fault> {
-        Ok(self.inner().lifecycle.map(Arc::from))
+        self.call(Call::Lifecycle)?;
+        Ok(self.inner().lifecycle.get(&self.n).copied().map(Arc::from))
     }
 
     fn package_manager(&self) -> Result<Option<String>, Fault> {
@@ -654,10 +698,7 @@ impl PageSink for Fake {
     fn deliver<'a>(&'a self, page: &'a Rendered) -> BoxFuture<'a, Result<(), Fault>> {
         Box::pin(async {
             self.call(Call::Page)?;
-            // What is over, and what is told again, is no page.
-            if page.event == "trigger" {
-                self.inner().pages.push(page.clone());
-            }
+            self.inner().told.push(page.clone());
             Ok(())
         })
     }

@@ -1,6 +1,6 @@
 //! An agent in the world of `fakes`, as one process would be, and time for it.
 
-use crate::fakes::{Fake, GROUPS, name};
+use crate::fakes::{Fake, GROUPS};
 use backstop::agent::alerts::deliver;
 use backstop::agent::handle::{Handle, Reload};
 use backstop::agent::observe;
@@ -63,9 +63,25 @@ url = "http://127.0.0.1:9/"
 /// The config of a node; `top` stands before all sections.
 pub fn config(fake: &Fake, top: &str) -> String {
     let groups: String = GROUPS[..fake.groups()].iter().map(|g| format!("[[target_group]]\narn = {g:?}\n")).collect();
-    let (instance, name) = (fake.instance(), name(fake.n));
+    let (instance, name) = (fake.instance(), fake.node_name());
     let node = format!("[node]\ninstance_id = {instance:?}\nname = {name:?}\n");
     format!("fleet = \"test\"\noutside_watch = \"none\"\n{top}{groups}{node}{CONFIG}")
+}
+
+fn parts(fake: &Fake, top: &str) -> Parts<Fake> {
+    let (config, _) = backstop::config::parse("test.toml", config(fake, top).as_bytes(), "host")
+        .unwrap_or_else(|problems| panic!("{problems}"));
+    Parts {
+        config,
+        problem: None,
+        warnings: Vec::new(),
+        balancer: fake.clone(),
+        check: fake.clone(),
+        fleet: Fleet::new(fake.clone(), "test".into()),
+        jobs: fake.clone(),
+        host: fake.clone(),
+        sinks: vec![Box::new(fake.clone())],
+    }
 }
 
 /// One agent in this world, as one process would be.
@@ -80,7 +96,12 @@ pub struct Running {
 impl Running {
     /// Starts an agent over what the disk holds, and keeps its tasks running as the product does.
     pub async fn start(fake: &Fake) -> Running {
-        let mut running = Running::loop_alone(fake, FLOOR).await;
+        Running::start_with(fake, FLOOR).await
+    }
+
+    /// The same, where `top` stands before all sections of its config.
+    pub async fn start_with(fake: &Fake, top: &str) -> Running {
+        let mut running = Running::loop_alone(fake, top).await;
         let (queue, clock) = (running.queue.clone(), fake.clock.clone());
         let report = move |task, why| {
             let message = format!("the task `{task}` of the agent died ({why}) and was started again");
@@ -99,8 +120,6 @@ impl Running {
 
     /// Only its loop: it sees what it asks for, and nothing by itself.
     pub async fn loop_alone(fake: &Fake, top: &str) -> Running {
-        let (config, _) = backstop::config::parse("test.toml", config(fake, top).as_bytes(), "host")
-            .unwrap_or_else(|problems| panic!("{problems}"));
         let disk = Arc::new(FaultDisk::new(&fake.files));
         let (journal, found) = Journal::open(&disk, &InstanceId(fake.instance().into()));
         let journal = match fake.patience {
@@ -108,17 +127,7 @@ impl Running {
             None => journal,
         };
         let view = NodeView { durable: journal.now().clone(), seen: Seen::default(), unstored: None };
-        let parts = Parts {
-            config,
-            problem: None,
-            warnings: Vec::new(),
-            balancer: fake.clone(),
-            check: fake.clone(),
-            fleet: Fleet::new(fake.clone(), "test".into()),
-            jobs: fake.clone(),
-            host: fake.clone(),
-            sinks: vec![Box::new(fake.clone())],
-        };
+        let parts = parts(fake, top);
         let identity = InstanceIdentity { instance_id: fake.instance().into(), local_ipv4: None };
         let shared = Arc::new(Shared::new(parts, identity, fake.clock.clone(), disk, view));
         let (queue, requests) = mpsc::channel(16);
@@ -127,6 +136,14 @@ impl Running {
         agent.recover(found).await;
         let tasks = vec![spawn(agent.run(stopped))];
         Running { fake: fake.clone(), shared, queue, stop, tasks }
+    }
+
+    /// Its config file is another one and was read again.
+    pub fn reload(&self, top: &str) {
+        let old = self.shared.parts();
+        let new = parts(&self.fake, top);
+        let fleet = new.fleet.after(&old.fleet);
+        self.shared.replace_parts(Parts { fleet, ..new });
     }
 
     /// Ends it at once, as SIGKILL would.
@@ -203,6 +220,39 @@ impl Running {
             self.fake.clock.advance(STEP_MS);
         }
         self.quiesce().await;
+    }
+
+    /// Minutes in which little happens: as `pass`, in steps of five seconds.
+    pub async fn minutes(&self, minutes: u64) {
+        self.seconds(minutes * 60).await;
+    }
+
+    /// As `minutes`, in seconds: a multiple of five.
+    pub async fn seconds(&self, seconds: u64) {
+        for _ in 0..seconds / 5 {
+            self.quiesce().await;
+            self.fake.clock.advance(5_000);
+        }
+        self.quiesce().await;
+    }
+
+    /// As `until`, in steps of five seconds. How many seconds it took.
+    pub async fn comes_within(&self, what: &str, seconds: u64, done: impl Fn(&Running) -> bool) -> u64 {
+        for step in 0..=seconds / 5 {
+            self.quiesce().await;
+            if done(self) {
+                return step * 5;
+            }
+            self.fake.clock.advance(5_000);
+        }
+        let report = self.shared.report.borrow().0.clone();
+        panic!("not within {seconds} s: {what}; {:?}\n{:?}\n{:?}", report.findings, report.unjudged, self.firing());
+    }
+
+    /// Keys of what fires, by the agent's own book.
+    pub fn firing(&self) -> std::collections::BTreeSet<String> {
+        let book = self.shared.book();
+        book.alerts().iter().filter(|a| a.fires()).map(|a| book.key(&a.about()).to_string()).collect()
     }
 
     /// Nothing has happened for a moment and somebody waits for the clock.

@@ -38,8 +38,10 @@ pub const REMIND_MS: u64 = 24 * 3_600_000;
 pub const WINDOW_MS: u64 = 60_000;
 /// So many alerts go out by themselves within one window.
 pub const WINDOW_MAX: u32 = 5;
-/// For a sink that does not know repeats, agents hold back by multiples of this, in ms: longer than a beat takes to be read.
-pub const HOLD_BACK_MS: u64 = 20_000;
+/// For a sink that does not know repeats, agents hold back by so many looks for each place. One agent may find a thing two
+/// looks before another one (the cluster's list is read at every second), which tells of it in its next beat, and that is
+/// read a look later; each of them may be late by a tenth.
+pub const HOLD_BACK_LOOKS: u64 = 5;
 /// So many of the lowest-ranked agents read whole groups; the others cannot judge most kinds.
 pub const LOOKERS: u32 = 3;
 /// An alert that this agent can no longer judge is left to those that look after this time, in ms.
@@ -82,11 +84,13 @@ pub struct Peers {
     pub rank: u32,
     /// The others.
     pub live: Vec<Peer>,
+    /// Between two looks of each, in ms.
+    pub every_ms: u64,
 }
 
 impl Peers {
     /// From the members whose hearts beat, this one among them or not.
-    pub fn of<'a>(me: &InstanceId, live: impl IntoIterator<Item = &'a super::member::Member>) -> Peers {
+    pub fn of<'a>(me: &InstanceId, live: impl IntoIterator<Item = &'a super::member::Member>, every_ms: u64) -> Peers {
         let others = live.into_iter().filter(|m| m.instance != *me).map(|m| Peer {
             instance: m.instance.clone(),
             node: m.node.clone(),
@@ -94,7 +98,7 @@ impl Peers {
         });
         let live: Vec<Peer> = others.collect();
         let before = live.iter().filter(|p| p.instance < *me).count();
-        Peers { rank: u32::try_from(before).unwrap_or(u32::MAX), live }
+        Peers { rank: u32::try_from(before).unwrap_or(u32::MAX), live, every_ms }
     }
 }
 

@@ -9,7 +9,7 @@ use super::super::ids::InstanceId;
 use super::super::time::Now;
 use super::{
     Alert, Book, Delivered, Delivery, Event, FAULT_AFTER_RESTART_MS, FAULT_QUIET_MS, FLAP_MS, HAND_OVER_MS,
-    HOLD_BACK_MS, LOOKERS, Open, REFUSED_MS, REMIND_MS, Sent, Sink, WINDOW_MS, come,
+    HOLD_BACK_LOOKS, LOOKERS, Open, REFUSED_MS, REMIND_MS, Sent, Sink, WINDOW_MS, come,
 };
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -45,11 +45,11 @@ impl Book {
         let about =
             |node: &str| alert.subject.strip_prefix(node).is_some_and(|rest| rest.is_empty() || rest.starts_with(':'));
         let its_own = of_a_peer(alert.kind) && self.run.peers.live.iter().any(|p| about(p.node.as_str()));
-        let place = self.run.peers.rank.saturating_add(u32::from(its_own));
-        if alert.own || place == 0 {
+        if alert.own {
             return 0;
         }
-        HOLD_BACK_MS.saturating_mul(u64::from(place.saturating_add(1)))
+        let place = self.run.peers.rank.saturating_add(u32::from(its_own));
+        self.run.peers.every_ms.saturating_mul(HOLD_BACK_LOOKS).saturating_mul(u64::from(place))
     }
 
     /// It is this agent's turn to send it to that sink.

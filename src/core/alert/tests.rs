@@ -9,7 +9,8 @@ use super::super::ids::InstanceId;
 use super::super::page::{Page, PageKind, Severity};
 use super::super::time::{BootId, Now};
 use super::{
-    ALERTS_MAX, Book, Delivered, Delivery, Event, FAULT_AFTER_RESTART_MS, HOLD_BACK_MS, Peer, Peers, REFUSED_MS, Sink,
+    ALERTS_MAX, Book, Delivered, Delivery, Event, FAULT_AFTER_RESTART_MS, HOLD_BACK_LOOKS, Peer, Peers, REFUSED_MS,
+    Sink,
 };
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -239,7 +240,7 @@ fn a_sink_without_a_memory_gets_it_from_the_lowest_ranked_and_from_another_one_o
         told: told.iter().map(|key| Arc::from(*key)).collect(),
     };
     let key = "f/foreign-target/x";
-    let ranked = |rank: u32, said: &[&str]| Peers { rank, live: vec![peer(0, said)] };
+    let ranked = |rank: u32, said: &[&str]| Peers { rank, live: vec![peer(0, said)], every_ms: LOOK };
     for rank in 0..4_u32 {
         let mut b = book();
         b.peers(ranked(rank, &[]));
@@ -247,7 +248,7 @@ fn a_sink_without_a_memory_gets_it_from_the_lowest_ranked_and_from_another_one_o
         let sent = accept_all(&mut b, &at(0));
         assert_eq!(told(&sent, "pd").len(), 1, "a sink that knows repeats gets it from everybody");
         assert_eq!(told(&sent, "hook").len(), usize::from(rank == 0), "{rank}");
-        let turn = HOLD_BACK_MS * u64::from(rank + 1);
+        let turn = HOLD_BACK_LOOKS * LOOK * u64::from(rank);
         if rank > 0 {
             assert_eq!(accept_all(&mut b, &at(turn - 1)), []);
             let mut heard = b.clone();
@@ -255,7 +256,7 @@ fn a_sink_without_a_memory_gets_it_from_the_lowest_ranked_and_from_another_one_o
             assert_eq!(accept_all(&mut heard, &at(turn)), [], "somebody else has");
             assert_eq!(told(&accept_all(&mut b, &at(turn)), "hook").len(), 1, "nobody did");
             // It is over while the one that sent it is dead: it has to be closed by another one.
-            heard.peers(Peers { rank, live: vec![] });
+            heard.peers(Peers { rank, live: vec![], every_ms: LOOK });
             clear(&mut heard, turn + LOOK, 6);
             let sent = accept_all(&mut heard, &at(turn + 10 * LOOK));
             assert_eq!(told(&sent, "hook"), [(key.to_owned(), Event::Resolve(0))]);
@@ -428,7 +429,7 @@ fn an_agent_that_no_longer_looks_leaves_what_it_has_told_to_those_that_do() {
     let nothing = Report { unjudged: Kind::ALL.into_iter().collect(), ..Report::default() };
     for (rank, kept) in [(2, true), (3, false)] {
         let mut b = b.clone();
-        b.peers(Peers { rank, live: vec![] });
+        b.peers(Peers { rank, live: vec![], every_ms: LOOK });
         (1..60).for_each(|n| b.look(&nothing, &at(n * LOOK)));
         assert_eq!(b.alerts().len(), usize::from(kept), "rank {rank}");
     }

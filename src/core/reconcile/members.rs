@@ -80,7 +80,11 @@ fn one(w: &World<'_>, p: &Person<'_>, whole: &[usize], draft: &mut Draft) {
 fn find(w: &World<'_>, p: &Person<'_>, kind: Kind, sentence: String, after_ms: u64, draft: &mut Draft) {
     // Where only the cluster's list says so, it has to say so twice.
     let read = w.nodes.filter(|_| p.in_service()).map_or(w.read_of(p), |(_, at)| at);
-    let candidate = |sentence| Candidate::new(kind, p.node(), sentence, read).after(after_ms);
+    // An instance that is being terminated says goodbye at once, and is deregistered meanwhile: whether another one is still
+    // a member is looked at last.
+    let beside = w.members.filter(|_| !w.is_me(p)).cloned();
+    let candidate = |sentence| Candidate { beside: beside.clone(), ..Candidate::new(kind, p.node(), sentence, read) };
+    let candidate = |sentence| candidate(sentence).after(after_ms);
     let found = match &p.absence {
         Absence::Over(what) => candidate(format!("{sentence}; {what}")),
         Absence::Unknown => {

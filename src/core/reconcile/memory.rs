@@ -28,12 +28,16 @@ pub(super) struct Candidate {
     pub(super) after_ms: u64,
     /// When the read that it rests on began; `None` = it is a matter of time alone, and is told at once.
     pub(super) read: Option<Now>,
+    /// When the last read of something else began that may explain it: it is told only where that came after the second read
+    /// that shows it.
+    pub(super) beside: Option<Now>,
 }
 
 impl Candidate {
     pub(super) fn new(kind: Kind, subject: &str, sentence: String, read: &Now) -> Candidate {
         let severity = kind.severity();
-        Candidate { kind, subject: subject.into(), severity, sentence, after_ms: 0, read: Some(read.clone()) }
+        let (subject, read) = (subject.into(), Some(read.clone()));
+        Candidate { kind, subject, severity, sentence, after_ms: 0, read, beside: None }
     }
 
     #[must_use]
@@ -97,8 +101,8 @@ impl Draft {
 struct Waiting {
     /// The first read in a row that showed it.
     first: Now,
-    /// Another read showed it, too.
-    again: bool,
+    /// Another read showed it, too: when that began.
+    again: Option<Now>,
     told: bool,
 }
 
@@ -125,6 +129,8 @@ pub(super) struct Missed {
     /// The read that changed this last; looked at once more, it is compared with what was so before.
     pub(super) read: u64,
     pub(super) before: u64,
+    /// What contradicted that read: when the member says that it read itself healthy.
+    pub(super) said: Option<u64>,
 }
 
 impl Memory {
@@ -184,12 +190,15 @@ impl Memory {
         }
         let w = self.waiting.entry(about.clone()).or_insert_with(|| Waiting {
             first: read.clone(),
-            again: false,
+            again: None,
             told: false,
         });
-        w.again |= w.first != *read;
+        if w.again.is_none() && w.first != *read {
+            w.again = Some(read.clone());
+        }
         let long = c.after_ms == 0 || now.since(&w.first).is_some_and(|ms| ms >= c.after_ms);
-        w.told |= w.again && long;
+        let sure = |again: &Now| c.beside.as_ref().is_none_or(|at| at.since(again).is_some());
+        w.told |= long && w.again.as_ref().is_some_and(sure);
         w.told
     }
 }

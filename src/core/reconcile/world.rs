@@ -263,7 +263,8 @@ impl<'a> World<'a> {
             }
             let key = (sight.group.clone(), p.member.instance.clone());
             let read = begun.since_boot_ms;
-            let before = match memory.absent.get(&key) {
+            let last = memory.absent.get(&key);
+            let before = match last {
                 Some(missed) if missed.read == read => missed.before,
                 Some(missed) => missed.since,
                 None => read,
@@ -271,12 +272,19 @@ impl<'a> World<'a> {
             if before == read {
                 self.just_missing.insert(g);
             }
-            let says = says_healthy(p.member, g, sight, p.heart).filter(|at| *at > before && *at <= read);
+            let claim = says_healthy(p.member, g, sight, p.heart);
+            let says = claim.filter(|at| *at > before && *at <= read);
+            // What contradicted this very read still does, though the member has read itself again since. And what
+            // contradicted the last one does until the member says something else: lists and documents are not read in
+            // step, and between two lists it may not have had a chance to.
+            let beats = p.heart.is_some_and(|h| !h.silent(self.settings.silent_after_ms));
+            let stands = |said: u64| last.is_some_and(|m| m.read == read) || (claim == Some(said) && beats);
+            let says = says.or(last.and_then(|missed| missed.said).filter(|said| stands(*said)));
             if says.is_some() {
                 against = Some(format!("{} says that it is healthy in it, as read since", p.member.node));
             }
             if absent.len() < REMEMBERED_MAX {
-                absent.insert(key, Missed { since: says.unwrap_or(before), read, before });
+                absent.insert(key, Missed { since: says.unwrap_or(before), read, before, said: says });
             }
         }
         against
