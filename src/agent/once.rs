@@ -88,21 +88,14 @@ fn pace(every_ms: u64) -> Pace {
     }
 }
 
-/// One look, the members first: whoever says goodbye after that is known, and one that joins after it is no stranger to the
-/// list that is read next only for one look.
+/// One look, the lists first: what may explain who is missing in them (a goodbye, a slot) is looked at after that.
 async fn read<B: LoadBalancer, N: ClusterNodes, S: FleetStore>(
     eyes: &Eyes<B, N, S>,
     config: &Config,
     clock: &impl Clock,
     seen: &mut Observed,
 ) -> Option<FleetView> {
-    let begun = clock.now();
-    seen.saw_members(eyes.fleet.members().await, begun, config.reconcile.every_ms);
-    let begun = clock.now();
-    seen.saw_record(eyes.fleet.read().await, begun);
-    let begun = clock.now();
-    seen.saw_nodes(nodes(eyes, config).await, begun);
-    let begun = clock.now();
+    let listed = clock.now();
     let mut polls: BTreeMap<GroupArn, Poll> = BTreeMap::new();
     for configured in &config.target_groups {
         let group = configured.arn.clone();
@@ -110,7 +103,7 @@ async fn read<B: LoadBalancer, N: ClusterNodes, S: FleetStore>(
         let target = Target { group: group.clone(), id: "".into(), port: configured.port.unwrap_or_default() };
         match eyes.balancer.poll(&target, false).await {
             Ok(poll) => {
-                seen.lists.insert(group.clone(), (poll.list.clone(), begun.clone()));
+                seen.lists.insert(group.clone(), (poll.list.clone(), listed.clone()));
                 seen.list_faults.remove(&group);
                 polls.insert(group, poll);
             }
@@ -119,10 +112,16 @@ async fn read<B: LoadBalancer, N: ClusterNodes, S: FleetStore>(
             }
         }
     }
+    let begun = clock.now();
+    seen.saw_members(eyes.fleet.members().await, begun, config.reconcile.every_ms);
+    let begun = clock.now();
+    seen.saw_record(eyes.fleet.read().await, begun);
+    let begun = clock.now();
+    seen.saw_nodes(nodes(eyes, config).await, begun);
     seen.looks = seen.looks.saturating_add(1);
     let groups: Vec<GroupArn> = config.target_groups.iter().map(|g| g.arn.clone()).collect();
     let (members, _) = seen.members.as_ref().filter(|_| !seen.faults.contains_key("members"))?;
-    (polls.len() == groups.len()).then(|| in_service(members, &groups, &polls, begun))
+    (polls.len() == groups.len()).then(|| in_service(members, &groups, &polls, listed))
 }
 
 /// The own node's word; and where this host has none, that of the servers which hold the record.
