@@ -117,6 +117,10 @@ pub trait FleetStore: Send + Sync + 'static {
     fn create(&self, bytes: Vec<u8>) -> impl Future<Output = Result<Version, CasFault>> + Send;
     /// All member documents.
     fn members(&self) -> impl Future<Output = Result<Vec<Vec<u8>>, Fault>> + Send;
+    /// The documents of these instances, and maybe others: for whoever watches a few members of a large fleet.
+    fn some_members(&self, _instances: &[&str]) -> impl Future<Output = Result<Vec<Vec<u8>>, Fault>> + Send {
+        self.members()
+    }
     /// Writes one member's document.
     fn put_member(&self, instance: &str, bytes: Vec<u8>) -> impl Future<Output = Result<(), Fault>> + Send;
     /// Removes one member's document; none there is a success.

@@ -12,6 +12,7 @@ use crate::core::client_node::ClientNode;
 use crate::core::error::Fault;
 use crate::core::finding::{About, Finding, Report};
 use crate::core::heal;
+use crate::core::ids::InstanceId;
 use crate::core::look::{Agenda, Budget, Looker, Pace, Role, Task, Throttle, pace};
 use crate::core::member::{Member, in_service};
 use crate::core::page::{PageKind, Severity};
@@ -26,6 +27,8 @@ use std::sync::Arc;
 
 /// A source that has one answer for each group.
 const BALANCER: &str = "load balancer";
+/// The few documents of those in line.
+const WATCHED_MEMBERS: &str = "watched members";
 /// Metadata is asked this often, in ms: well within two looks of the others.
 const LIFECYCLE_MS: u64 = 5_000;
 /// Lifecycle states of an instance that does not come back.
@@ -38,7 +41,8 @@ const TOLD_AGAIN_MS: u64 = 24 * 3_600_000;
 const fn source(task: Task) -> &'static str {
     match task {
         Task::Beat => "own document",
-        Task::Members | Task::Watch => "members",
+        Task::Members => "members",
+        Task::Watch => WATCHED_MEMBERS,
         Task::Record => "fleet record",
         Task::Nodes => "cluster nodes",
         Task::Groups | Task::Own => BALANCER,
@@ -140,7 +144,8 @@ impl Looking {
     ) {
         match task {
             Task::Beat => self.write_beat(shared, parts, pace, next).await,
-            Task::Members | Task::Watch => self.members(shared, parts, next).await,
+            Task::Members => self.members(shared, parts, next).await,
+            Task::Watch => self.watch(shared, parts, &pace.watched, next).await,
             Task::Record => self.record(shared, parts, next).await,
             Task::Nodes => self.nodes(shared, parts, next).await,
             Task::Groups => self.groups(shared, parts, next).await,
@@ -216,6 +221,20 @@ impl Looking {
         let answer = parts.fleet.members().await;
         self.store.saw(answer.as_ref().map(drop));
         next.saw_members(answer, begun, parts.config.reconcile.every_ms);
+    }
+
+    /// The few that stand in line: how a node that does not read all hears of what a reader finds, and of its silence.
+    async fn watch<W: World>(
+        &mut self,
+        shared: &Shared<W>,
+        parts: &Parts<W>,
+        watched: &[InstanceId],
+        next: &mut Observed,
+    ) {
+        let begun = shared.clock.now();
+        let answer = parts.fleet.some_members(watched).await;
+        self.store.saw(answer.as_ref().map(drop));
+        next.saw_some_members(answer, &begun, parts.config.reconcile.every_ms);
     }
 
     async fn record<W: World>(&mut self, shared: &Shared<W>, parts: &Parts<W>, next: &mut Observed) {
@@ -373,6 +392,23 @@ impl Observed {
                 self.note("members", None);
             }
             Err(fault) => self.note("members", Some(fault)),
+        }
+    }
+
+    /// Documents of some members: newer than in the last read of all, whose age stays what it is.
+    fn saw_some_members(&mut self, answer: Result<Vec<Member>, Fault>, begun: &Now, usual_ms: u64) {
+        match answer {
+            Ok(some) => {
+                self.hearts.see_some(&some, begun, usual_ms);
+                let known = self.members.iter_mut().flat_map(|(all, _)| all);
+                for member in known {
+                    if let Some(newer) = some.iter().find(|m| m.instance == member.instance) {
+                        member.clone_from(newer);
+                    }
+                }
+                self.note(WATCHED_MEMBERS, None);
+            }
+            Err(fault) => self.note(WATCHED_MEMBERS, Some(fault)),
         }
     }
 

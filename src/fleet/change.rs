@@ -1,6 +1,7 @@
 //! Changing the fleet record: read, apply a pure function, compare-and-set, as often as others come first.
 
 use crate::core::error::{Class, Fault};
+use crate::core::ids::InstanceId;
 use crate::core::invariant;
 use crate::core::member::Member;
 use crate::core::record::{self, Op, Record, Refusal};
@@ -176,18 +177,19 @@ impl<S: FleetStore> Fleet<S> {
     /// All members, in the order of their instance ids. One that cannot be parsed makes the answer unusable: a member
     /// must not vanish because of a byte.
     pub async fn members(&self) -> Result<Vec<Member>, Fault> {
-        let mut members = Vec::new();
-        for bytes in self.store.members().await? {
-            let member: Member = serde_json::from_slice(&bytes)
-                .map_err(|e| Fault::new(Class::Refused, format!("a member document cannot be read: {e}")))?;
-            members.push(member);
-        }
-        members.sort_by(|a, b| a.instance.cmp(&b.instance));
+        parsed(self.store.members().await?)
+    }
+
+    /// The documents of some members, in that order. Who has none is left out, and that proves nothing.
+    pub async fn some_members(&self, instances: &[InstanceId]) -> Result<Vec<Member>, Fault> {
+        let ids: Vec<&str> = instances.iter().map(InstanceId::as_str).collect();
+        let mut members = parsed(self.store.some_members(&ids).await?)?;
+        members.retain(|m| instances.contains(&m.instance));
         Ok(members)
     }
 
     /// Removes a member's document; none there is a success.
-    pub async fn delete_member(&self, instance: &crate::core::ids::InstanceId) -> Result<(), Fault> {
+    pub async fn delete_member(&self, instance: &InstanceId) -> Result<(), Fault> {
         self.store.delete_member(instance.as_str()).await
     }
 
@@ -197,4 +199,14 @@ impl<S: FleetStore> Fleet<S> {
             .map_err(|e| Fault::new(Class::Refused, format!("the member document has no JSON form: {e}")))?;
         self.store.put_member(member.instance.as_str(), bytes).await
     }
+}
+fn parsed(documents: Vec<Vec<u8>>) -> Result<Vec<Member>, Fault> {
+    let mut members = Vec::new();
+    for bytes in documents {
+        let member: Member = serde_json::from_slice(&bytes)
+            .map_err(|e| Fault::new(Class::Refused, format!("a member document cannot be read: {e}")))?;
+        members.push(member);
+    }
+    members.sort_by(|a, b| a.instance.cmp(&b.instance));
+    Ok(members)
 }

@@ -50,6 +50,13 @@ impl FleetStore for Store {
         }
     }
 
+    async fn some_members(&self, instances: &[&str]) -> Result<Vec<Vec<u8>>, Fault> {
+        match self {
+            Store::File(files) => files.some_members(instances).await,
+            Store::Elasticsearch(cluster) => cluster.some_members(instances).await,
+        }
+    }
+
     async fn put_member(&self, instance: &str, bytes: Vec<u8>) -> Result<(), Fault> {
         match self {
             Store::File(files) => files.put_member(instance, bytes).await,

@@ -128,6 +128,11 @@ impl<T: FleetStore> FleetStore for Counted<T> {
         self.count(STORE, "read-members", answer)
     }
 
+    async fn some_members(&self, instances: &[&str]) -> Result<Vec<Vec<u8>>, Fault> {
+        let answer = self.inner.some_members(instances).await;
+        self.count(STORE, "read-members", answer)
+    }
+
     async fn put_member(&self, instance: &str, bytes: Vec<u8>) -> Result<(), Fault> {
         let answer = self.inner.put_member(instance, bytes).await;
         self.count(STORE, "put-member", answer)

@@ -242,7 +242,7 @@ impl Inner {
         self.uuid().await
     }
 
-    async fn members(&self) -> Result<Vec<Vec<u8>>, Fault> {
+    async fn members(&self, only: Option<&[&str]>) -> Result<Vec<Vec<u8>>, Fault> {
         if self.index().await? == Index::Missing {
             return Ok(Vec::new());
         }
@@ -250,7 +250,7 @@ impl Inner {
         let mut all: Vec<Vec<u8>> = Vec::new();
         let mut last: Option<String> = None;
         loop {
-            let call = self.search(last.as_deref());
+            let call = self.search(only, last.as_deref());
             let page = self.endpoints.read(&call, |answer| answers::members(&what, &self.fleet, answer)).await?;
             let more = page.len() >= PAGE;
             last = page.last().map(|(instance, _)| instance.clone());
@@ -264,10 +264,12 @@ impl Inner {
         }
     }
 
-    fn search(&self, after: Option<&str>) -> Call {
+    fn search(&self, only: Option<&[&str]>, after: Option<&str>) -> Call {
+        let mut filter = vec![json!({"term": {"fleet": &*self.fleet}}), json!({"term": {"kind": "member"}})];
+        filter.extend(only.map(|instances| json!({"terms": {"instance": instances}})));
         let mut body = json!({
             "size": PAGE,
-            "query": {"bool": {"filter": [{"term": {"fleet": &*self.fleet}}, {"term": {"kind": "member"}}]}},
+            "query": {"bool": {"filter": filter}},
             "sort": [{"instance": "asc"}],
         });
         if let (Some(after), Some(body)) = (after, body.as_object_mut()) {
@@ -341,7 +343,11 @@ impl FleetStore for EsFleet {
     }
 
     async fn members(&self) -> Result<Vec<Vec<u8>>, Fault> {
-        self.reading(self.0.members()).await
+        self.reading(self.0.members(None)).await
+    }
+
+    async fn some_members(&self, instances: &[&str]) -> Result<Vec<Vec<u8>>, Fault> {
+        self.reading(self.0.members(Some(instances))).await
     }
 
     async fn put_member(&self, instance: &str, bytes: Vec<u8>) -> Result<(), Fault> {
