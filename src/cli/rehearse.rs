@@ -102,8 +102,8 @@ pub(super) fn run(args: &Args, out: &mut Out) -> anyhow::Result<Exit> {
         Name::Drift => Scenario::Drift,
         Name::Crash => Scenario::Crash { cycles: args.cycles },
     };
-    if (args.stuck || args.without_backstop) && !matches!(args.scenario, Name::Incident) {
-        out.complain("--stuck and --without-backstop belong to: backstop rehearse incident");
+    if let Some(why) = contradiction(args) {
+        out.complain(why);
         return Ok(Exit::Usage);
     }
     let elsewhere = match (&args.endpoint, &args.group) {
@@ -112,20 +112,6 @@ pub(super) fn run(args: &Args, out: &mut Out) -> anyhow::Result<Exit> {
         }
         _ => None,
     };
-    if elsewhere.is_some() && !matches!(args.scenario, Name::PatchAll) {
-        out.complain("--endpoint belongs to: backstop rehearse patch-all");
-        return Ok(Exit::Usage);
-    }
-    if args.cluster.is_some() && !matches!(args.scenario, Name::PatchAll) {
-        out.complain("--cluster belongs to: backstop rehearse patch-all");
-        return Ok(Exit::Usage);
-    }
-    for (option, url) in [("--endpoint", &args.endpoint), ("--cluster", &args.cluster)] {
-        if let Some(Err(why)) = url.as_deref().map(local_http) {
-            out.complain(&format!("{option}: {why}"));
-            return Ok(Exit::Usage);
-        }
-    }
     // By way of its real path: a relative one means something else to the processes that are started.
     let program = std::env::current_exe().context("where this program is")?;
     let options = Options {
@@ -173,6 +159,24 @@ pub(super) fn run(args: &Args, out: &mut Out) -> anyhow::Result<Exit> {
         }
     }
     Ok(if report.kept() { Exit::Done } else { Exit::Internal })
+}
+
+/// What is asked for does not go together, or goes off this machine.
+fn contradiction(args: &Args) -> Option<String> {
+    let belongs = |option: &str, scenario: &str| Some(format!("{option} to: backstop rehearse {scenario}"));
+    if (args.stuck || args.without_backstop) && !matches!(args.scenario, Name::Incident) {
+        return belongs("--stuck and --without-backstop belong", "incident");
+    }
+    for (option, url) in [("--endpoint", &args.endpoint), ("--cluster", &args.cluster)] {
+        let Some(url) = url else { continue };
+        if !matches!(args.scenario, Name::PatchAll) {
+            return belongs(&format!("{option} belongs"), "patch-all");
+        }
+        if let Err(why) = local_http(url) {
+            return Some(format!("{option}: {why}"));
+        }
+    }
+    None
 }
 
 /// Of each run what a person would have seen: `NODE/run.txt`.

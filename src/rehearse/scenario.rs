@@ -25,6 +25,7 @@ use anyhow::Context as _;
 use random::Random;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
+use std::time::Duration;
 use watch::{Watch, WatchControl};
 
 /// Requests per real second.
@@ -33,6 +34,8 @@ const RATE_PER_S: u32 = 100;
 const SLICE_MS: u64 = 5_000;
 /// Traffic before and after what is played, simulated.
 const AROUND_MS: u64 = 30_000;
+/// The record is waited for so long at the end (real).
+const RECORD: Duration = Duration::from_secs(5);
 /// Nodes of the fleet.
 const NODES: usize = 3;
 /// Never fewer than so many of them may be in service.
@@ -159,12 +162,14 @@ pub async fn play(options: &Options, audience: &mut dyn Audience) -> anyhow::Res
         })
         .await?;
     let totals = fleet.stop_traffic().await.unwrap_or_default();
+    // Of a cluster it is what the last read said, and one read may have failed.
+    if options.cluster.is_some() {
+        pace::until(RECORD, || fleet.record().is_some()).await;
+    }
     let mut about_fleet =
         if options.without_backstop { Vec::new() } else { common(&fleet, &watch.control(), &totals, &played) };
     if options.cluster.is_some() {
-        let left = fleet.leave().await;
-        let seen = left.as_ref().map_or_else(ToString::to_string, |_| "removed".to_owned());
-        about_fleet.push(Promise::of("the cluster is left without the rehearsal's index", left.is_ok(), seen));
+        about_fleet.push(left(&mut fleet).await);
     }
     let mut report = Report {
         name: options.name(),
@@ -190,6 +195,13 @@ pub async fn play(options: &Options, audience: &mut dyn Audience) -> anyhow::Res
     drop(fleet);
     report.wall_ms = u64::try_from(pace::now().saturating_duration_since(begun).as_millis()).unwrap_or(u64::MAX);
     Ok(report)
+}
+
+/// The agents are ended, and with them goes what they have put into a real cluster.
+async fn left(fleet: &mut Fleet) -> Promise {
+    let left = fleet.leave().await;
+    let seen = left.as_ref().map_or_else(ToString::to_string, |_| "removed".to_owned());
+    Promise::of("the cluster is left without the rehearsal's index", left.is_ok(), seen)
 }
 
 fn fleet_options(options: &Options) -> FleetOptions {

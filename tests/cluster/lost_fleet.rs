@@ -56,9 +56,14 @@ async fn a_fleet_whose_record_is_lost_is_held_and_paged_until_it_is_made_again_w
     all_see_the_latch(&w).await;
     w.fleet.elbv2().clear_calls();
 
-    for (what, put) in [("deleted", None), ("an old copy", Some(older)), ("emptied", Some(emptied))] {
-        let method = if put.is_some() { "PUT" } else { "DELETE" };
-        assert_eq!(server.ask(method, &doc, put.as_ref()).await.status, 200, "{what}");
+    let index = format!("/{}", w.index);
+    for (what, method, path, body) in [
+        ("deleted", "DELETE", &doc, None),
+        ("an old copy", "PUT", &doc, Some(older)),
+        ("emptied", "PUT", &doc, Some(emptied)),
+        ("deleted with its index", "DELETE", &index, None),
+    ] {
+        assert_eq!(server.ask(method, path, body.as_ref()).await.status, 200, "{what}");
         let [one, two, three] = [0, 1, 2].map(|i| w.machine(i));
         let said = tokio::join!(w.refused(&one), w.refused(&two), w.refused(&three));
         for (exit, message) in [said.0, said.1, said.2] {

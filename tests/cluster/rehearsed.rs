@@ -33,6 +33,27 @@ async fn inside(engine: &Engine) -> (Value, Vec<String>) {
     (serde_json::from_slice(&settings.body).unwrap(), indices.keys().cloned().collect())
 }
 
+/// Ends a rehearsal once it has an index; no process of it is left.
+async fn ended_in_the_middle(engine: &Engine, signal: Signal) {
+    let temp = tempfile::tempdir().unwrap();
+    let dir = temp.path().join("kept").to_string_lossy().into_owned();
+    let rehearsal = rehearse(&["--cluster", &engine.url("m1"), "--keep", &dir]).spawn().unwrap();
+    let pid = i32::try_from(rehearsal.id().unwrap()).ok().and_then(Pid::from_raw).unwrap();
+    let begun = pace::within(BOUND, async { while inside(engine).await.1.len() < 2 {} });
+    assert!(begun.await.is_some(), "it makes no index");
+    assert!(processes_of(&dir) >= 4, "itself and an agent for each node");
+    kill_process(pid, signal).unwrap();
+    pace::within(BOUND, rehearsal.wait_with_output()).await.expect("in time").unwrap();
+    assert!(pace::until(BOUND, || processes_of(&dir) == 0).await, "{signal:?}: {}", processes_of(&dir));
+}
+
+/// How many processes have this directory in their command line.
+fn processes_of(dir: &str) -> usize {
+    let all = std::fs::read_dir("/proc").unwrap().flatten();
+    all.filter(|e| std::fs::read(e.path().join("cmdline")).is_ok_and(|l| String::from_utf8_lossy(&l).contains(dir)))
+        .count()
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs search servers (BACKSTOP_ENGINE)"]
 async fn a_rehearsal_on_a_real_cluster_patches_its_client_nodes_and_leaves_nothing_in_it() {
@@ -64,18 +85,16 @@ async fn a_rehearsal_on_a_real_cluster_patches_its_client_nodes_and_leaves_nothi
     }
     assert_eq!((inside(&engine).await, pids()), (before.clone(), processes));
 
-    // Ctrl-C in the middle of it.
-    let rehearsal = rehearse(&["--cluster", &url]).spawn().unwrap();
-    let pid = i32::try_from(rehearsal.id().unwrap()).ok().and_then(Pid::from_raw).unwrap();
-    let (mut indices, start) = (Vec::new(), pace::now());
-    while indices.len() < 2 {
-        assert!(pace::now().saturating_duration_since(start) < BOUND, "no index is made: {indices:?}");
-        indices = inside(&engine).await.1;
+    for signal in [Signal::INT, Signal::KILL] {
+        ended_in_the_middle(&engine, signal).await;
+        if signal == Signal::KILL {
+            // Nobody was left to remove it.
+            let left = inside(&engine).await.1;
+            let left = left.iter().find(|name| name.starts_with("backstop-rehearsal-")).expect("its index");
+            assert_eq!(server.ask("DELETE", &format!("/{left}"), None).await.status, 200);
+        }
+        assert_eq!(inside(&engine).await, before, "{signal:?}");
     }
-    kill_process(pid, Signal::INT).unwrap();
-    let ended = pace::within(BOUND, rehearsal.wait_with_output()).await.expect("in time").unwrap();
-    assert_eq!(ended.status.code(), Some(1));
-    assert_eq!(inside(&engine).await, before);
 
     // Two are no fleet.
     engine.stop("c3");
