@@ -4,6 +4,7 @@ use super::context::Interrupts;
 use super::out::Out;
 use crate::control::protocol::RunResult;
 use crate::core::exit::Exit;
+use crate::rehearse::fleet::local_http;
 use crate::rehearse::live::Audience;
 use crate::rehearse::scenario::{self, Elsewhere, Options, RUN_JSON, RUN_LOG, Report, Scenario};
 use anyhow::Context as _;
@@ -50,6 +51,11 @@ pub(super) struct Args {
     /// With --endpoint: ARN of a target group of addresses there; the nodes are registered in it
     #[arg(long, value_name = "ARN", requires = "endpoint")]
     group: Option<String>,
+    /// patch-all: a real cluster on this machine, by the HTTP address of one of its nodes. Its coordinating-only nodes (at
+    /// least three) are the client nodes, patched without a restart; the fleet record is in it, in an index of its own
+    /// that is removed at the end
+    #[arg(long, value_name = "URL", conflicts_with = "endpoint")]
+    cluster: Option<String>,
     /// One object on stdout instead of the story
     #[arg(long)]
     json: bool,
@@ -96,8 +102,8 @@ pub(super) fn run(args: &Args, out: &mut Out) -> anyhow::Result<Exit> {
         Name::Drift => Scenario::Drift,
         Name::Crash => Scenario::Crash { cycles: args.cycles },
     };
-    if (args.stuck || args.without_backstop) && !matches!(args.scenario, Name::Incident) {
-        out.complain("--stuck and --without-backstop belong to: backstop rehearse incident");
+    if let Some(why) = contradiction(args) {
+        out.complain(why);
         return Ok(Exit::Usage);
     }
     let elsewhere = match (&args.endpoint, &args.group) {
@@ -106,10 +112,6 @@ pub(super) fn run(args: &Args, out: &mut Out) -> anyhow::Result<Exit> {
         }
         _ => None,
     };
-    if elsewhere.is_some() && !matches!(args.scenario, Name::PatchAll) {
-        out.complain("--endpoint belongs to: backstop rehearse patch-all");
-        return Ok(Exit::Usage);
-    }
     // By way of its real path: a relative one means something else to the processes that are started.
     let program = std::env::current_exe().context("where this program is")?;
     let options = Options {
@@ -119,6 +121,7 @@ pub(super) fn run(args: &Args, out: &mut Out) -> anyhow::Result<Exit> {
         seed: args.seed.unwrap_or_else(scenario::new_seed),
         scale: args.scale,
         elsewhere,
+        cluster: args.cluster.as_ref().map(|url| url.trim_end_matches('/').to_owned()),
         keep: args.keep.clone(),
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -156,6 +159,24 @@ pub(super) fn run(args: &Args, out: &mut Out) -> anyhow::Result<Exit> {
         }
     }
     Ok(if report.kept() { Exit::Done } else { Exit::Internal })
+}
+
+/// What is asked for does not go together, or goes off this machine.
+fn contradiction(args: &Args) -> Option<String> {
+    let belongs = |option: &str, scenario: &str| Some(format!("{option} to: backstop rehearse {scenario}"));
+    if (args.stuck || args.without_backstop) && !matches!(args.scenario, Name::Incident) {
+        return belongs("--stuck and --without-backstop belong", "incident");
+    }
+    for (option, url) in [("--endpoint", &args.endpoint), ("--cluster", &args.cluster)] {
+        let Some(url) = url else { continue };
+        if !matches!(args.scenario, Name::PatchAll) {
+            return belongs(&format!("{option} belongs"), "patch-all");
+        }
+        if let Err(why) = local_http(url) {
+            return Some(format!("{option}: {why}"));
+        }
+    }
+    None
 }
 
 /// Of each run what a person would have seen: `NODE/run.txt`.

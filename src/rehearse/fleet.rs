@@ -2,12 +2,16 @@
 //! pager's receiving end, and a stand-in for the machines they run on.
 
 mod ask;
+mod cluster;
 mod config;
 mod dir;
 mod machine;
+mod sight;
 
 pub use ask::{RunOutcome, patch_request};
+pub use cluster::{Cluster, local_http};
 pub use machine::{Ended, Machine, NodeStart};
+pub use sight::Sight;
 
 use super::data_plane::{DataPlane, DataPlaneControl, HealthChecker};
 use super::elbv2::{Control, Elbv2, GroupSpec};
@@ -20,7 +24,8 @@ use crate::clock::{Clock as _, SystemClock};
 use crate::core::record::Record;
 use crate::core::time::BootId;
 use anyhow::{Context as _, bail};
-use config::ConfigFacts;
+use cluster::Lodging;
+use config::{ConfigFacts, RecordAt};
 use dir::FleetDir;
 use machine::Spec;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -30,6 +35,8 @@ use std::time::Duration;
 
 /// Port of every client node: each has a loopback address of its own.
 const PORT: u16 = 9_200;
+/// Its name.
+const FLEET: &str = "rehearsal";
 /// Longest wait (real) for a fleet to come up.
 const READY: Duration = Duration::from_mins(1);
 /// Fleets of one process get distinct addresses.
@@ -56,6 +63,8 @@ pub struct FleetOptions {
     pub off_ms: u64,
     /// With agents, or only with what they would look after.
     pub agents: bool,
+    /// The nodes are those of a real cluster, and the record is in it. Then `nodes`, `restart` and `off_ms` mean nothing.
+    pub cluster: Option<Cluster>,
     /// Everything is kept in this directory; `None`: in a temporary one that is removed.
     pub keep: Option<PathBuf>,
 }
@@ -73,6 +82,7 @@ impl FleetOptions {
             restart: NodeStart::USUAL,
             off_ms: 10_000,
             agents: true,
+            cluster: None,
             keep: None,
         }
     }
@@ -85,6 +95,7 @@ pub struct Fleet {
     traffic: Option<Traffic>,
     stand_in: StandIn,
     machines: Vec<Machine>,
+    lodging: Option<Lodging>,
     data_plane: DataPlane,
     _checkers: Vec<HealthChecker>,
     receiver: Receiver,
@@ -92,12 +103,17 @@ pub struct Fleet {
     groups: Vec<String>,
     epoch_ms: u64,
     record_dir: PathBuf,
+    sight: Sight,
     dir: FleetDir,
 }
 
 impl Drop for Fleet {
     fn drop(&mut self) {
         self.stand_in.control().clear();
+        if self.lodging.is_some() {
+            // Dead before their index goes: a last write would make it anew.
+            self.machines.iter().for_each(Machine::kill_agent_at_once);
+        }
     }
 }
 
@@ -112,7 +128,7 @@ impl Fleet {
             machine.start_node()?;
         }
         for (arn, machine) in fleet.groups.iter().flat_map(|arn| fleet.machines.iter().map(move |m| (arn, m))) {
-            fleet.elbv2().register_behind_back(arn, machine.instance(), PORT);
+            fleet.elbv2().register_behind_back(arn, machine.instance(), machine.address().port());
         }
         let all = fleet.machines.len();
         if !pace::until(READY, || fleet.in_service() == all).await {
@@ -137,20 +153,30 @@ impl Fleet {
             Some(arn) => DataPlane::start(local, control.clone(), arn).await?,
             None => bail!("a fleet needs a target group"),
         };
+        let record_dir = dir.path().join("record");
+        let lodging = options.cluster.as_ref().map(Lodging::of);
         let mut fleet = Fleet {
             traffic: None,
             stand_in: StandIn::start(local).await?,
             machines: Vec::new(),
+            sight: lodging.as_ref().map_or_else(|| Sight::of_files(&record_dir), Lodging::sight),
+            lodging,
             data_plane,
             _checkers: groups.iter().skip(1).map(|arn| HealthChecker::start(control.clone(), arn)).collect(),
             receiver: Receiver::start(local, control.origin()).await?,
             elbv2,
             groups,
             epoch_ms: SystemClock::with_boot(BootId("rehearsal".into())).now().wall_ms,
-            record_dir: dir.path().join("record"),
+            record_dir,
             dir,
         };
-        for (i, node) in node_facts(options.nodes)?.into_iter().enumerate() {
+        // Nobody here can restart the machines of somebody else's nodes.
+        fleet.stand_in.control().refuse(options.cluster.is_some());
+        let nodes = match &options.cluster {
+            Some(cluster) => cluster.node_facts(),
+            None => node_facts(options.nodes)?,
+        };
+        for (i, node) in nodes.into_iter().enumerate() {
             fleet.add_machine(options, i, node)?;
         }
         Ok(fleet)
@@ -158,9 +184,14 @@ impl Fleet {
 
     fn add_machine(&mut self, options: &FleetOptions, i: usize, node: NodeFacts) -> anyhow::Result<()> {
         let instance = format!("i-{:017x}", 0xb_0001_u64.saturating_add(u64::try_from(i).unwrap_or(0)));
-        self.elbv2().declare_running(&instance, PORT, node.address);
+        let port = node.address.port();
+        self.elbv2().declare_running(&instance, port, node.address);
+        let record = match &options.cluster {
+            Some(cluster) => RecordAt::Index { name: cluster.index.clone(), endpoints: cluster.endpoints() },
+            None => RecordAt::Dir(self.record_dir.clone()),
+        };
         let facts = ConfigFacts {
-            fleet: "rehearsal".to_owned(),
+            fleet: FLEET.to_owned(),
             name: node.name.clone(),
             instance,
             groups: self.groups.clone(),
@@ -168,11 +199,12 @@ impl Fleet {
             endpoint_url: self.elbv2.endpoint(),
             pager_url: self.receiver.url(),
             stand_in_url: self.stand_in.url(),
-            record_dir: self.record_dir.clone(),
+            record,
+            port: (port != PORT).then_some(port),
             dir: self.dir.sub(&node.name)?,
             scale: options.scale,
             epoch_ms: self.epoch_ms,
-            nodes: options.nodes,
+            nodes: options.cluster.as_ref().map_or(options.nodes, |c| c.nodes.len()),
         };
         let spec = Spec {
             program: options.program.clone(),
@@ -181,6 +213,7 @@ impl Fleet {
             origin: self.origin(),
             off_ms: options.off_ms,
             has_agent: options.agents,
+            theirs: options.cluster.is_some(),
         };
         let machine = Machine::new(spec, NodeStart::AT_ONCE, options.config.clone(), options.agent_env.clone());
         self.stand_in.control().add(machine.clone());
@@ -202,9 +235,12 @@ impl Fleet {
         Ok(())
     }
 
-    /// Constant traffic through the load balancer from now on.
+    /// Constant traffic through the load balancer from now on: searches, or on somebody else's nodes what costs them least.
     pub fn start_traffic(&mut self, rate_per_s: u32, bucket_ms: u64) -> TrafficControl {
-        let options = TrafficOptions { rate_per_s, bucket_ms, ..TrafficOptions::new(self.data_plane.address()) };
+        let mut options = TrafficOptions { rate_per_s, bucket_ms, ..TrafficOptions::new(self.data_plane.address()) };
+        if self.lodging.is_some() {
+            "/".clone_into(&mut options.path);
+        }
         let traffic = Traffic::start(options, self.origin());
         let control = traffic.control();
         self.traffic = Some(traffic);
@@ -217,6 +253,20 @@ impl Fleet {
             Some(traffic) => Some(traffic.stop().await),
             None => None,
         }
+    }
+
+    /// Ends the agents and removes from a real cluster what they have put there: their index. `Ok(false)`: there was
+    /// nothing to leave.
+    ///
+    /// # Errors
+    /// The index is still there, or nobody can tell.
+    pub async fn leave(&mut self) -> anyhow::Result<bool> {
+        let Some(lodging) = &mut self.lodging else { return Ok(false) };
+        for machine in &self.machines {
+            // First, and waited for: a last write of one of them would make the index anew.
+            machine.terminate_agent().await;
+        }
+        lodging.leave().await.map(|()| true)
     }
 
     /// The load balancer's world.
@@ -279,15 +329,22 @@ impl Fleet {
 
     /// State and reason of a machine's target in the first group.
     pub fn target_state(&self, machine: &Machine) -> (String, Option<String>) {
-        self.groups.first().map_or_else(Default::default, |arn| self.elbv2().state_of(arn, machine.instance(), PORT))
+        self.groups.first().map_or_else(Default::default, |arn| {
+            self.elbv2().state_of(arn, machine.instance(), machine.address().port())
+        })
     }
 
-    /// The fleet record as it is on disk; `None`: there is none, or it is no record.
+    /// The fleet record as it is on disk, or was in the cluster a moment ago; `None`: there is none, or it is no record.
     pub fn record(&self) -> Option<Record> {
-        serde_json::from_slice(&std::fs::read(self.record_dir.join(crate::fleet::file::RECORD_NAME)).ok()?).ok()
+        self.sight.record()
     }
 
-    /// Directory of the record store.
+    /// What is seen of the record.
+    pub fn sight(&self) -> Sight {
+        self.sight.clone()
+    }
+
+    /// Directory of the record store, where that is one of files.
     pub fn record_dir(&self) -> &Path {
         &self.record_dir
     }

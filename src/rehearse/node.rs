@@ -5,7 +5,7 @@ mod answers;
 mod args;
 
 pub use answers::{Colour, NodeFacts, PeerFacts, View};
-pub use args::{MACHINE, parse, run_node_args, to_args};
+pub use args::{MACHINE, keeper, parse, run_node_args, to_args};
 
 use super::http::{self, Answer, End, Request, Server, Service};
 use super::pace::{self, Task};
@@ -183,15 +183,21 @@ impl Node {
 
 /// A node as a process of its own: starts it and lives until SIGTERM or SIGINT.
 pub async fn run_node(options: NodeOptions) -> io::Result<()> {
+    let node = Node::start(options).await?;
+    told_to_end().await?;
+    node.stop().await;
+    Ok(())
+}
+
+/// SIGTERM or SIGINT.
+async fn told_to_end() -> io::Result<()> {
     use tokio::signal::unix::{SignalKind, signal};
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
-    let node = Node::start(options).await?;
     tokio::select! {
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}
     }
-    node.stop().await;
     Ok(())
 }
 

@@ -16,7 +16,7 @@ pub(crate) use patch::UNKNOWN_TO_AUTOMATION;
 pub(crate) use patch::{RUN_JSON, RUN_LOG};
 pub use report::{Kill, Promise, Report, Run};
 
-use super::fleet::{Fleet, FleetOptions};
+use super::fleet::{Cluster, Fleet, FleetOptions};
 use super::live::{Audience, Live};
 use super::pace;
 use super::receiver::Received;
@@ -25,6 +25,7 @@ use anyhow::Context as _;
 use random::Random;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
+use std::time::Duration;
 use watch::{Watch, WatchControl};
 
 /// Requests per real second.
@@ -33,10 +34,12 @@ const RATE_PER_S: u32 = 100;
 const SLICE_MS: u64 = 5_000;
 /// Traffic before and after what is played, simulated.
 const AROUND_MS: u64 = 30_000;
+/// The record is waited for so long at the end (real).
+const RECORD: Duration = Duration::from_secs(5);
 /// Nodes of the fleet.
 const NODES: usize = 3;
 /// Never fewer than so many of them may be in service.
-const MINIMUM: usize = 2;
+const MINIMUM: usize = NODES - 1;
 
 /// What is played.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,6 +75,8 @@ pub struct Options {
     pub scale: u32,
     /// Behind another load balancer than the embedded one: `patch-all` only.
     pub elsewhere: Option<Elsewhere>,
+    /// With the nodes of a real cluster, and the record in it: one of its HTTP addresses. `patch-all` only.
+    pub cluster: Option<String>,
     /// Where configs, states and logs are kept.
     pub keep: Option<PathBuf>,
 }
@@ -127,10 +132,16 @@ pub async fn play(options: &Options, audience: &mut dyn Audience) -> anyhow::Res
         return elsewhere::play(options, there, audience).await;
     }
     let begun = pace::now();
-    let mut fleet = Fleet::start(fleet_options(options)).await?;
+    let mut set_up = fleet_options(options);
+    if let Some(url) = &options.cluster {
+        set_up.cluster = Some(Cluster::find(url).await?);
+    }
+    let mut fleet = Fleet::start(set_up).await?;
     let traffic = fleet.start_traffic(RATE_PER_S, SLICE_MS);
-    let title = format!("backstop rehearse {} (seed {})", options.name(), options.seed);
-    let watch = Watch::start(&fleet, &title, MINIMUM);
+    let at = options.cluster.as_ref().map_or_else(|| format!("(seed {})", options.seed), |url| format!("with {url}"));
+    let title = format!("backstop rehearse {} {at}", options.name());
+    let minimum = fleet.machines().len().saturating_sub(1);
+    let watch = Watch::start(&fleet, &title, minimum);
     let live = Live { title: title.clone(), fleet: &fleet, traffic, watch: watch.control() };
     audience.line(&title);
     let played = live
@@ -151,6 +162,15 @@ pub async fn play(options: &Options, audience: &mut dyn Audience) -> anyhow::Res
         })
         .await?;
     let totals = fleet.stop_traffic().await.unwrap_or_default();
+    // Of a cluster it is what the last read said, and one read may have failed.
+    if options.cluster.is_some() {
+        pace::until(RECORD, || fleet.record().is_some()).await;
+    }
+    let mut about_fleet =
+        if options.without_backstop { Vec::new() } else { common(&fleet, &watch.control(), &totals, &played) };
+    if options.cluster.is_some() {
+        about_fleet.push(left(&mut fleet).await);
+    }
     let mut report = Report {
         name: options.name(),
         title,
@@ -167,9 +187,7 @@ pub async fn play(options: &Options, audience: &mut dyn Audience) -> anyhow::Res
         told: !audience.wants_screens(),
     };
     report.timeline.traffic(&totals, SLICE_MS);
-    if !options.without_backstop {
-        report.promises.extend(common(&fleet, &watch.control(), &totals, &played));
-    }
+    report.promises.extend(about_fleet);
     drop(watch);
     if options.keep.is_some() {
         keep::pages(fleet.dir(), &fleet.receiver().received()).context("the pages cannot be kept")?;
@@ -177,6 +195,13 @@ pub async fn play(options: &Options, audience: &mut dyn Audience) -> anyhow::Res
     drop(fleet);
     report.wall_ms = u64::try_from(pace::now().saturating_duration_since(begun).as_millis()).unwrap_or(u64::MAX);
     Ok(report)
+}
+
+/// The agents are ended, and with them goes what they have put into a real cluster.
+async fn left(fleet: &mut Fleet) -> Promise {
+    let left = fleet.leave().await;
+    let seen = left.as_ref().map_or_else(ToString::to_string, |_| "removed".to_owned());
+    Promise::of("the cluster is left without the rehearsal's index", left.is_ok(), seen)
 }
 
 fn fleet_options(options: &Options) -> FleetOptions {
@@ -194,6 +219,7 @@ fn fleet_options(options: &Options) -> FleetOptions {
 /// What backstop promises in every scenario.
 fn common(fleet: &Fleet, watch: &WatchControl, totals: &Totals, played: &Played) -> Vec<Promise> {
     let lowest = watch.timeline().lowest().map_or(0, |s| s.nodes);
+    let minimum = fleet.machines().len().saturating_sub(1);
     let record = fleet.record();
     let slots = record.as_ref().map(|r| r.slots.len());
     // A page that was accepted right before a kill is sent again, under the same id.
@@ -206,7 +232,7 @@ fn common(fleet: &Fleet, watch: &WatchControl, totals: &Totals, played: &Played)
             totals.failed() == 0 && totals.ok > 0 && totals.not_sent == 0,
             format!("{} answered, {} failed, {} not sent", totals.ok, totals.failed(), totals.not_sent),
         ),
-        Promise::of("never fewer than 2 in service", lowest >= MINIMUM, format!("lowest {lowest}")),
+        Promise::of(&format!("never fewer than {minimum} in service"), lowest >= minimum, format!("lowest {lowest}")),
         Promise::of("one node out at a time", watch.most_slots() <= 1, format!("{} slots at most", watch.most_slots())),
         Promise::of(
             "every node is in service at the end",

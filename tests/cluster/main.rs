@@ -14,21 +14,26 @@
 )]
 
 mod contract;
+mod dead;
 #[path = "../agent/fakes.rs"]
 mod fakes;
 mod faults;
 mod lost;
+mod lost_fleet;
 mod master;
 #[path = "../agent/meeting.rs"]
 mod meeting;
 mod nodes;
+mod outage;
 #[path = "../agent/race.rs"]
 mod race;
 mod real;
+mod rehearsed;
 #[path = "../agent/running.rs"]
 mod running;
 #[path = "../support/mod.rs"]
 mod support;
+mod world;
 
 /// The agent's tests have it here.
 mod scene {

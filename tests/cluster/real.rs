@@ -1,17 +1,13 @@
 //! The same over real servers.
 
+use crate::support::BOUND;
 use crate::support::engine::{Engine, flavors};
 use crate::support::relay::{Behind, Relay};
-use crate::support::{BOUND, PROGRAM};
 use crate::{contract, faults, lost, race, store};
-use backstop::control::protocol::InitRequest;
 use backstop::core::error::Fault;
-use backstop::core::exit::Exit;
-use backstop::core::job::RebootPolicy;
 use backstop::core::record::Record;
 use backstop::fleet::Store;
 use backstop::ports::FleetStore;
-use backstop::rehearse::fleet::{Fleet, FleetOptions, patch_request};
 use backstop::rehearse::pace;
 use std::sync::Arc;
 use std::time::Duration;
@@ -86,43 +82,5 @@ async fn of_two_agents_that_have_read_before_either_writes_one_goes() {
             Store::Elasticsearch(store(&order))
         };
         race::one_of_two_goes(open, race::ROUNDS).await;
-    }
-}
-
-/// Real agents, from `init --fleet` on: all three are patched one after another; a failure latches the fleet, and the latch
-/// survives the index.
-#[tokio::test]
-#[ignore = "needs search servers (BACKSTOP_ENGINE)"]
-async fn a_whole_fleet_keeps_its_record_in_a_real_cluster() {
-    for flavor in flavors() {
-        let engine = Engine::cluster(flavor, 2);
-        let [c1, c2] = clients(&engine);
-        let mut options = FleetOptions::new(PROGRAM);
-        options.config =
-            format!("[record]\nstore = \"elasticsearch\"\n[elasticsearch]\nrecord_endpoints = [{c1:?}, {c2:?}]\n");
-        let fleet = Fleet::start(options).await.unwrap();
-        for machine in fleet.machines() {
-            let outcome =
-                machine.run_to_end(&patch_request("patch", &["true"], RebootPolicy::Never), BOUND).await.unwrap();
-            assert_eq!(outcome.exit, 0, "{flavor}: {}\n{}", outcome.message, machine.agent_log());
-            machine.wait_sees(3, BOUND).await.unwrap();
-        }
-        assert!(fleet.record().is_none(), "{flavor}: no file was used");
-        assert_eq!(fleet.receiver().accepted().len(), 0, "{flavor}: nobody was paged");
-
-        let machine = fleet.machine(0).unwrap();
-        let outcome =
-            machine.run_to_end(&patch_request("patch", &["false"], RebootPolicy::Never), BOUND).await.unwrap();
-        assert_eq!(outcome.exit, Exit::FailedBack.code(), "{flavor}: {}", outcome.message);
-        let index = Behind::Server(engine.address("c1"));
-        assert_eq!(index.ask("DELETE", "/backstop-fleet", None).await.status, 200);
-        let without = machine.client().init(&InitRequest { reason: None }).await.unwrap();
-        assert_ne!(without.exit, 0, "{flavor}: {}", without.message);
-        let reason = Some("the index was deleted".to_owned());
-        let again = machine.client().init(&InitRequest { reason }).await.unwrap();
-        assert_eq!(again.exit, 0, "{flavor}: {}", again.message);
-        let latched =
-            |s: &backstop::control::protocol::Status| s.record.as_ref().is_some_and(|r| r.open_latches().count() == 1);
-        machine.wait_status(BOUND, latched).await.unwrap();
     }
 }

@@ -6,13 +6,23 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/engine/engine");
 const HTTP_PORT: u16 = 9200;
+/// A client node opens its port after so long, where there is no manager.
+const LATE: [&str; 2] = ["--set", "discovery.initial_state_timeout=5s"];
 
-/// One cluster of this binary at a time: memory and two cores are shared.
-static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+/// The one of these that is built, or else another.
+pub(crate) fn preferred(flavor: &str) -> &'static str {
+    let all = flavors();
+    all.iter().copied().find(|f| *f == flavor).unwrap_or(all[0])
+}
+
+/// So many clusters of this binary at a time: memory is shared, and most of the time is spent waiting.
+const AT_A_TIME: u8 = 2;
+static RUNNING: Mutex<u8> = Mutex::new(0);
+static ENDED: Condvar = Condvar::new();
 static NETS: AtomicU8 = AtomicU8::new(0);
 
 /// The servers that were built.
@@ -35,7 +45,27 @@ pub(crate) struct Engine {
     net: [u8; 3],
     addresses: BTreeMap<String, SocketAddr>,
     dir: tempfile::TempDir,
-    _turn: MutexGuard<'static, ()>,
+    // Last: its nodes are gone by then.
+    _turn: Turn,
+}
+
+/// The right to run a cluster. Waits for one.
+struct Turn;
+
+impl Turn {
+    fn get() -> Turn {
+        let running = RUNNING.lock().unwrap_or_else(PoisonError::into_inner);
+        let waited = ENDED.wait_while(running, |n| *n >= AT_A_TIME);
+        *waited.unwrap_or_else(PoisonError::into_inner) += 1;
+        Turn
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        *RUNNING.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
+        ENDED.notify_one();
+    }
 }
 
 impl Engine {
@@ -56,9 +86,13 @@ impl Engine {
         engine
     }
 
+    pub(crate) fn flavor(&self) -> &'static str {
+        self.flavor
+    }
+
     /// Nobody yet.
     pub(crate) fn empty(flavor: &'static str) -> Engine {
-        let turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+        let turn = Turn::get();
         // Other runs on this host have other process ids.
         let [low, high, ..] = std::process::id().to_le_bytes();
         let net = [127, 64 | (high & 63), low.wrapping_add(NETS.fetch_add(1, Ordering::SeqCst).wrapping_mul(97))];
@@ -79,9 +113,51 @@ impl Engine {
 
     fn clients(&mut self, clients: u8) {
         for n in 1..=clients {
-            self.start(&format!("c{n}"), "client", &["--set", "discovery.initial_state_timeout=5s"]);
+            self.start(&format!("c{n}"), "client", &LATE);
         }
         self.wait_joined();
+    }
+
+    /// A client node, as `cluster` and `split` start it: the arguments of the script.
+    fn client(&self, name: &str) -> Vec<String> {
+        let (seeds, http) = (format!("{}:9300", self.address("m1").ip()), self.address(name).to_string());
+        let args = ["start", name, "--roles", "client", "--seeds", &seeds, "--http", &http];
+        args.into_iter().chain(LATE).map(str::to_owned).collect()
+    }
+
+    /// A command line that does this to a node: `stop`, `kill`, `pause` or `resume`.
+    pub(crate) fn deed(&self, what: &str, name: &str) -> String {
+        self.command_line(&[what.to_owned(), name.to_owned()])
+    }
+
+    /// A command line that restarts this client node, and waits until its port is bound.
+    pub(crate) fn restart_command(&self, name: &str) -> String {
+        format!("{} && {}", self.deed("stop", name), self.command_line(&self.client(name)))
+    }
+
+    /// For a shell that knows nothing of the environment here.
+    fn command_line(&self, args: &[String]) -> String {
+        let command = script(self.flavor, self.dir.path(), self.net, args);
+        let path = std::env::var("PATH").expect("a PATH");
+        let mut words = vec!["env".to_owned(), format!("PATH={path}")];
+        words.extend(
+            command.get_envs().filter_map(|(key, value)| Some(format!("{}={}", key.to_str()?, value?.to_str()?))),
+        );
+        words.push(SCRIPT.to_owned());
+        words.extend(args.iter().cloned());
+        words.iter().map(|w| format!("'{w}'")).collect::<Vec<_>>().join(" ")
+    }
+
+    /// Starts a client node again.
+    pub(crate) fn start_client(&self, name: &str) {
+        self.run(&self.client(name));
+    }
+
+    /// The process that a node is, or was last.
+    pub(crate) fn pid(&self, name: &str) -> u32 {
+        let file = self.dir.path().join(self.flavor).join("nodes").join(name).join("pid");
+        let text = std::fs::read_to_string(file).expect("a node that was started");
+        text.split_whitespace().next().and_then(|pid| pid.parse().ok()).expect("a pid")
     }
 
     /// Waits until every node sees all others.
@@ -127,7 +203,7 @@ impl Engine {
         self.run(&["resume", name]);
     }
 
-    fn run(&self, args: &[&str]) {
+    fn run<A: AsRef<std::ffi::OsStr> + std::fmt::Debug>(&self, args: &[A]) {
         let output = script(self.flavor, self.dir.path(), self.net, args).output().expect("the engine's script runs");
         let said = || String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(output.status.success(), "engine {args:?}: {}", said());
@@ -141,7 +217,7 @@ impl Drop for Engine {
     }
 }
 
-fn script(flavor: &str, dir: &Path, net: [u8; 3], args: &[&str]) -> Command {
+fn script<A: AsRef<std::ffi::OsStr>>(flavor: &str, dir: &Path, net: [u8; 3], args: &[A]) -> Command {
     let mut command = Command::new(SCRIPT);
     command
         .env("ENGINE_BUILD", built())

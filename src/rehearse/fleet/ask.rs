@@ -144,7 +144,9 @@ impl Machine {
     pub async fn run_to_end(&self, request: &RunRequest, bound: Duration) -> anyhow::Result<RunOutcome> {
         pace::within(bound, async {
             loop {
-                match self.run(request).await {
+                // As the CLI does: under its old id it would be told again how the last try ended.
+                let request = RunRequest { request_id: uuid::Uuid::new_v4().to_string(), ..request.clone() };
+                match self.run(&request).await {
                     Ok(RunReply::Started { cycle, .. } | RunReply::Attached { cycle, .. }) => {
                         let outcome = self.ended(&cycle).await;
                         // Another node was faster: nothing has changed, so it queues again.

@@ -16,11 +16,42 @@ pub(super) struct ConfigFacts {
     pub(super) endpoint_url: String,
     pub(super) pager_url: String,
     pub(super) stand_in_url: String,
-    pub(super) record_dir: PathBuf,
+    pub(super) record: RecordAt,
+    /// Of the node, where it is not the group's.
+    pub(super) port: Option<u16>,
     pub(super) dir: PathBuf,
     pub(super) scale: u32,
     pub(super) epoch_ms: u64,
     pub(super) nodes: usize,
+}
+
+/// Where the fleet record is.
+#[derive(Clone, Debug)]
+pub(super) enum RecordAt {
+    /// In files.
+    Dir(PathBuf),
+    /// In a cluster.
+    Index { name: String, endpoints: Vec<String> },
+}
+
+impl RecordAt {
+    /// Its part of the config, and what belongs into the section `elasticsearch`.
+    fn generated(&self) -> (String, String) {
+        match self {
+            RecordAt::Dir(dir) => {
+                let path = Value::from(dir.to_string_lossy().into_owned());
+                (
+                    format!("[record]\nstore = \"file\"\nsingle_host = true\npath = {path}\n"),
+                    "timeout = \"1s\"\n".to_owned(),
+                )
+            }
+            // A real server shares the machine with everything else.
+            RecordAt::Index { name, endpoints } => (
+                format!("[record]\nsingle_host = true\nindex = {name:?}\n"),
+                format!("timeout = \"3s\"\nrecord_endpoints = {endpoints:?}\n"),
+            ),
+        }
+    }
 }
 
 impl ConfigFacts {
@@ -50,12 +81,15 @@ impl ConfigFacts {
         );
         for arn in &self.groups {
             writeln!(all, "[[target_group]]\narn = {arn:?}").ok();
+            if let Some(port) = self.port {
+                writeln!(all, "port = {port}").ok();
+            }
         }
+        let (record, endpoints) = self.record.generated();
         write!(
             all,
             "[pager.webhook]\nurl = {pager:?}\ntimeout = \"3s\"\n\
-             [elasticsearch]\nurl = {node:?}\nnode_name = {name:?}\ntimeout = \"1s\"\n\
-             [record]\nstore = \"file\"\nsingle_host = true\npath = {record}\n\
+             [elasticsearch]\nurl = {node:?}\nnode_name = {name:?}\n{endpoints}{record}\
              [node]\ninstance_id = {instance:?}\nname = {name:?}\n\
              [elbv2]\nendpoint_url = {endpoint:?}\n\
              [deadlines]\nclaim = \"10m\"\nderegister = \"10m\"\nregister = \"10m\"\n\
@@ -68,7 +102,6 @@ impl ConfigFacts {
             pager = self.pager_url,
             node = self.node_url,
             name = self.name,
-            record = text(&self.record_dir),
             instance = self.instance,
             endpoint = self.endpoint_url,
             state = text(&self.state_dir()),

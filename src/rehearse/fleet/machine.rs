@@ -5,10 +5,10 @@ use crate::control::client::Client;
 use crate::core::job::JobStatus;
 use crate::jobs::processes;
 use crate::jobs::verdict::JobDir;
-use crate::rehearse::node::{MACHINE, NodeFacts, NodeOptions, to_args};
+use crate::rehearse::node::{MACHINE, NodeFacts, NodeOptions, keeper, to_args};
 use crate::rehearse::pace::{self, Origin};
 use crate::rehearse::shapes::Shape;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use std::collections::VecDeque;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -58,6 +58,8 @@ pub(super) struct Spec {
     /// A restart of the machine takes so long before anything runs again (simulated).
     pub(super) off_ms: u64,
     pub(super) has_agent: bool,
+    /// The node belongs to a cluster that somebody else runs: it is neither started nor ended here.
+    pub(super) theirs: bool,
 }
 
 #[derive(Debug)]
@@ -256,7 +258,8 @@ impl Machine {
         Ok(())
     }
 
-    /// Starts the node; one that runs stays.
+    /// Starts the node; one that runs stays. Of a node that is somebody else's only the keeper of this directory is
+    /// started, which ends what works in it when the rehearsal dies.
     ///
     /// # Errors
     /// The process cannot be started.
@@ -276,8 +279,9 @@ impl Machine {
             not_joined_ms: real(start.not_joined_ms),
             search_ms: real(start.search_ms),
         };
+        let args = if self.0.spec.theirs { keeper() } else { to_args(&options) };
         let mut command = Command::new(&self.0.spec.program);
-        command.args(to_args(&options)).arg(MACHINE).arg(self.dir()).env_clear();
+        command.args(args).arg(MACHINE).arg(self.dir()).env_clear();
         // The other end of its stdin is ours: it ends when we do.
         command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).kill_on_drop(true);
         state.node = Some(command.spawn()?);
@@ -289,6 +293,15 @@ impl Machine {
     pub async fn kill_agent(&self) -> Ended {
         self.signal_agent(Signal::KILL);
         self.agent_ended(CLEAN_END).await
+    }
+
+    /// SIGKILL, and waits for the end where nothing can be awaited.
+    pub(super) fn kill_agent_at_once(&self) {
+        let pid = self.agent_pid().and_then(|pid| i32::try_from(pid).ok()).and_then(Pid::from_raw);
+        if let Some(pid) = pid.filter(|pid| kill_process(*pid, Signal::KILL).is_ok()) {
+            // It is left to be collected by its handle.
+            let _ = waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT);
+        }
     }
 
     /// SIGTERM, and waits for the end; SIGKILL where that takes too long.

@@ -1,6 +1,6 @@
 //! The hidden verb `rehearse-node`: a client node as a process, from arguments that the rehearsal writes.
 
-use super::{NodeFacts, NodeOptions, PeerFacts, run_node};
+use super::{NodeFacts, NodeOptions, PeerFacts, run_node, told_to_end};
 use crate::jobs::processes::{self, Process};
 use crate::rehearse::shapes::Shape;
 use rustix::process::Signal;
@@ -9,9 +9,14 @@ use std::net::SocketAddr;
 use std::path::Path;
 use tokio::sync::oneshot;
 
+/// Arguments of a process without a node, for the machine of a node that is not ours: it only ends that machine.
+pub fn keeper() -> Vec<String> {
+    vec![VERB.to_owned()]
+}
+
 /// The arguments that [`parse`] reads back.
 pub fn to_args(options: &NodeOptions) -> Vec<String> {
-    let mut args = vec!["rehearse-node".to_owned()];
+    let mut args = vec![VERB.to_owned()];
     let mut add = |name: &str, value: String| args.extend([name.to_owned(), value]);
     add("--address", options.address.to_string());
     add("--name", options.facts.name.clone());
@@ -67,6 +72,9 @@ pub fn parse(args: impl IntoIterator<Item = String>) -> io::Result<NodeOptions> 
 /// A fork may come between a look and the stop; more often than this none does.
 const ROUNDS_MAX: u32 = 20;
 
+/// The verb.
+const VERB: &str = "rehearse-node";
+
 /// Names the directory of the node's machine; not for the node itself.
 pub const MACHINE: &str = "--machine";
 
@@ -79,8 +87,9 @@ pub const MACHINE: &str = "--machine";
 pub async fn run_node_args(args: impl IntoIterator<Item = String>) -> io::Result<()> {
     let orphaned = end_of_stdin();
     let (machine, args) = take_machine(args);
+    let living = async { if args.is_empty() { told_to_end().await } else { run_node(parse(args)?).await } };
     tokio::select! {
-        ended = run_node(parse(args)?) => ended,
+        ended = living => ended,
         _ = orphaned => {
             end_machine(&machine);
             Ok(())

@@ -1,9 +1,8 @@
 //! Looks on and writes the timeline: the load balancer's own state, the agents' audit journals, the fleet record, the
 //! pager. It takes no part.
 
-use crate::core::record::Record;
 use crate::rehearse::elbv2::Control;
-use crate::rehearse::fleet::{Fleet, Machine};
+use crate::rehearse::fleet::{Fleet, Machine, Sight};
 use crate::rehearse::pace::{self, Task};
 use crate::rehearse::receiver::ReceiverControl;
 use crate::rehearse::timeline::{EventKind, Timeline, clock};
@@ -93,7 +92,7 @@ impl Watch {
             elbv2: fleet.elbv2(),
             groups: fleet.groups().to_vec(),
             receiver: fleet.receiver(),
-            record: fleet.record_dir().join(crate::fleet::file::RECORD_NAME),
+            record: fleet.sight(),
             epoch_ms: fleet.epoch_ms(),
             machines: fleet.machines().iter().map(seen).collect(),
         };
@@ -117,7 +116,7 @@ struct Look {
     elbv2: Control,
     groups: Vec<String>,
     receiver: ReceiverControl,
-    record: PathBuf,
+    record: Sight,
     epoch_ms: u64,
     machines: Vec<Seen>,
 }
@@ -174,8 +173,7 @@ impl Look {
     }
 
     fn look_at_record(&self, at_ms: u64) {
-        let bytes = std::fs::read(&self.record).unwrap_or_default();
-        let Ok(record) = serde_json::from_slice::<Record>(&bytes) else { return };
+        let Some(record) = self.record.record() else { return };
         let mut new = Vec::new();
         {
             let mut shared = pace::lock(&self.control.0);
