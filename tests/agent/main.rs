@@ -22,6 +22,7 @@ mod kill;
 mod lost;
 mod meeting;
 mod pagers;
+mod pagers_over_restart;
 mod pages;
 mod panics;
 mod race;
