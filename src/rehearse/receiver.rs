@@ -1,4 +1,4 @@
-//! The receiving end of a webhook: keeps every page in order, and answers as it is told to.
+//! The receiving end of a webhook, or of a heartbeat: keeps every page in order, and answers as it is told to.
 
 use super::http::{self, Answer, End, Request, Response, Server, Service};
 use super::pace::{self, Origin};
@@ -105,8 +105,9 @@ impl ReceiverControl {
     /// The answer, and how long it takes.
     fn handle(&self, request: &Request) -> (Answer, Duration) {
         let mut shared = pace::lock(&self.shared);
-        if request.method != "POST" {
-            return (Answer::Reply(Response::new(405, "text/plain", "POST only")), Duration::ZERO);
+        // A heartbeat has no body.
+        if !matches!(request.method.as_str(), "POST" | "GET") {
+            return (Answer::Reply(Response::new(405, "text/plain", "POST or GET")), Duration::ZERO);
         }
         let reply = shared.next.pop_front().unwrap_or_else(|| shared.always.clone());
         let good = |s: u16| (200..300).contains(&s);

@@ -33,7 +33,10 @@ mod start_states;
 mod start_up;
 #[path = "../support/mod.rs"]
 mod support;
+mod terminated;
 mod together;
 mod trouble;
+mod two_of_one;
 mod views;
+mod watched;
 mod way_back;

@@ -119,7 +119,8 @@ async fn mended(r: &Running, pagers: &Pagers) {
     r.beside_sockets("each end is accepted", STEP_MS, |_| all(true)).await;
     // And after that time nothing more of them, however long one waits.
     let quiet = r.fake.clock.now();
-    r.beside_sockets("a quarter of an hour", STEP_MS, |r| r.fake.clock.now().since(&quiet).unwrap() > 15 * 60_000).await;
+    r.beside_sockets("a quarter of an hour", STEP_MS, |r| r.fake.clock.now().since(&quiet).unwrap() > 15 * 60_000)
+        .await;
     for (key, control) in pagers.both() {
         assert_eq!(of_these(accepted(&control, key, false)), once(), "{key}");
         assert_eq!(of_these(accepted(&control, key, true)), once(), "{key}");

@@ -89,8 +89,10 @@ async fn an_observer_of_which_every_part_panics_at_every_look_is_not_ended_and_i
     assert_eq!(told.len(), keys(&fake, "agent-fault").len(), "each part is told once: {told:?}");
     assert!(!told.is_empty());
     fake.troubles(&[Call::Poll, Call::ReadRecord], None);
-    r.comes_within("home, though the rest of each look still panics", 600, |r| r.fake.in_service() && r.stage().is_none())
-        .await;
+    r.comes_within("home, though the rest of each look still panics", 600, |r| {
+        r.fake.in_service() && r.stage().is_none()
+    })
+    .await;
     assert_eq!(keys(&fake, "agent-fault").len(), told.len());
     assert_eq!(r.shared.turns.fresh(&fake.clock.now()), Ok(()));
 }

@@ -66,7 +66,8 @@ pub fn config(fake: &Fake, top: &str) -> String {
     let groups: String = GROUPS[..fake.groups()].iter().map(|g| format!("[[target_group]]\narn = {g:?}\n")).collect();
     let (instance, name) = (fake.instance(), fake.node_name());
     let node = format!("[node]\ninstance_id = {instance:?}\nname = {name:?}\n");
-    format!("fleet = \"test\"\noutside_watch = \"none\"\n{top}{groups}{node}{CONFIG}")
+    let watch = if top.contains("outside_watch") { "" } else { "outside_watch = \"none\"\n" };
+    format!("fleet = \"test\"\n{watch}{top}{groups}{node}{CONFIG}")
 }
 
 fn parts(fake: &Fake, top: &str) -> Parts<Fake> {

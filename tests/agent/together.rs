@@ -83,7 +83,8 @@ async fn what_three_agents_see_alike_reaches_a_webhook_once_and_ends_there_once(
         let told: Vec<_> =
             world.told()[before..].iter().map(|p| (p.key.clone(), p.event.clone(), p.node.clone())).collect();
         for key in [foreign, stranger] {
-            let of_it: Vec<_> = told.iter().filter(|(k, ..)| k == key).map(|(_, e, n)| (e.as_str(), n.as_str())).collect();
+            let of_it: Vec<_> =
+                told.iter().filter(|(k, ..)| k == key).map(|(_, e, n)| (e.as_str(), n.as_str())).collect();
             assert_eq!(of_it, [("trigger", "es-client-1"), ("resolve", "es-client-1")], "round {round}: {told:?}");
         }
         assert_eq!(told.len(), 4, "round {round}: {told:?}");

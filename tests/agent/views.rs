@@ -113,7 +113,11 @@ impl Loss<'_> {
         r.minutes(15).await;
         let ended: BTreeSet<String> =
             fake.told()[ended_before..].iter().filter(|p| p.event == "resolve").map(|p| p.key.clone()).collect();
-        assert_eq!(ended.intersection(&rests).collect::<Vec<_>>(), Vec::<&String>::new(), "{what}: unknown ends nothing");
+        assert_eq!(
+            ended.intersection(&rests).collect::<Vec<_>>(),
+            Vec::<&String>::new(),
+            "{what}: unknown ends nothing"
+        );
         assert!(rests.is_subset(&r.firing()), "{what}: {:?}", r.firing());
         assert_eq!(told(&r), wanted, "{what}");
         for key in &wanted {
@@ -196,7 +200,9 @@ async fn an_empty_or_partial_list_that_members_contradict_is_a_page_and_ends_not
 #[tokio::test]
 async fn a_cluster_that_does_not_answer_is_a_page_and_ends_nothing() {
     for trouble in [Trouble::Class(Class::Transport), Trouble::Class(Class::Auth)] {
-        calls_fail("Elasticsearch", &[Call::Nodes, Call::Check], trouble, &["cluster nodes"], &[STRANGER]).proves().await;
+        calls_fail("Elasticsearch", &[Call::Nodes, Call::Check], trouble, &["cluster nodes"], &[STRANGER])
+            .proves()
+            .await;
     }
 }
 

@@ -90,11 +90,7 @@ pub struct Peers {
 
 impl Peers {
     /// From the members whose hearts beat, this one among them or not.
-    pub fn of<'a>(
-        me: &InstanceId,
-        live: impl IntoIterator<Item = &'a super::member::Member>,
-        every_ms: u64,
-    ) -> Peers {
+    pub fn of<'a>(me: &InstanceId, live: impl IntoIterator<Item = &'a super::member::Member>, every_ms: u64) -> Peers {
         let others = live.into_iter().filter(|m| m.instance != *me).map(|m| Peer {
             instance: m.instance.clone(),
             node: m.node.clone(),

@@ -9,7 +9,8 @@ use super::super::ids::InstanceId;
 use super::super::page::{Page, PageKind, Severity};
 use super::super::time::{BootId, Now};
 use super::{
-    ALERTS_MAX, Book, Delivered, Delivery, Event, FAULT_AFTER_RESTART_MS, HOLD_BACK_LOOKS, Peer, Peers, REFUSED_MS, Sink,
+    ALERTS_MAX, Book, Delivered, Delivery, Event, FAULT_AFTER_RESTART_MS, HOLD_BACK_LOOKS, Peer, Peers, REFUSED_MS,
+    Sink,
 };
 use std::collections::BTreeSet;
 use std::sync::Arc;
