@@ -1,6 +1,7 @@
 //! A world whose time and faults are controlled: nodes behind target groups, everything in memory. Only agents are real
 //! (`running`): their loop, journal, observer and page delivery. A [`Fake`] is one node's view of the world.
 
+#[path = "fakes/hands.rs"] // other tests have this file elsewhere
 mod hands;
 
 use crate::meeting::Meeting;
