@@ -122,16 +122,6 @@ impl Fake {
         i.members.insert(instance(n), serde_json::to_vec(&member(n, groups)).unwrap());
     }
 
-    /// Whatever document, as whoever.
-    pub fn put_document(&self, m: &Member) {
-        self.inner().members.insert(m.instance.to_string(), serde_json::to_vec(m).unwrap());
-    }
-
-    /// The document of an instance, as it lies there.
-    pub fn document(&self, instance: &str) -> Option<Member> {
-        self.inner().members.get(instance).map(|bytes| serde_json::from_slice(bytes).unwrap())
-    }
-
     /// A node that was not there runs: the cluster lists it.
     pub fn starts(&self, n: usize) {
         let mut i = self.inner();
