@@ -1,4 +1,4 @@
-//! The receiving end of a webhook: keeps every page in order, and answers as it is told to.
+//! The receiving end of a webhook, or of a heartbeat: keeps every page in order, and answers as it is told to.
 
 use super::http::{self, Answer, End, Request, Response, Server, Service};
 use super::pace::{self, Origin};
@@ -40,6 +40,8 @@ pub enum Reply {
     Status(u16),
     /// With this status and `Retry-After` in seconds.
     RetryAfter(u16, u64),
+    /// With this status, so much later (real time).
+    Late(u16, Duration),
     /// Never.
     Hang,
     /// The body is stored, and the connection closed without an answer.
@@ -100,13 +102,16 @@ impl ReceiverControl {
         pace::until(bound, || self.accepted().len() >= count).await
     }
 
-    fn handle(&self, request: &Request) -> Answer {
+    /// The answer, and how long it takes.
+    fn handle(&self, request: &Request) -> (Answer, Duration) {
         let mut shared = pace::lock(&self.shared);
-        if request.method != "POST" {
-            return Answer::Reply(Response::new(405, "text/plain", "POST only"));
+        // A heartbeat has no body.
+        if !matches!(request.method.as_str(), "POST" | "GET") {
+            return (Answer::Reply(Response::new(405, "text/plain", "POST or GET")), Duration::ZERO);
         }
         let reply = shared.next.pop_front().unwrap_or_else(|| shared.always.clone());
-        let accepted = matches!(reply, Reply::Status(s) | Reply::RetryAfter(s, _) if (200..300).contains(&s));
+        let good = |s: u16| (200..300).contains(&s);
+        let accepted = matches!(reply, Reply::Status(s) | Reply::RetryAfter(s, _) | Reply::Late(s, _) if good(s));
         if reply != Reply::Reset {
             let body = serde_json::from_slice(&request.body)
                 .unwrap_or_else(|_| Value::String(String::from_utf8_lossy(&request.body).into_owned()));
@@ -114,8 +119,11 @@ impl ReceiverControl {
             shared.received.push(Received { at_ms, path, headers: request.headers.clone(), body, accepted });
             self.arrived.send_replace(shared.received.len());
         }
-        match reply {
-            Reply::Status(status) => Answer::Reply(Response::new(status, "text/plain", http::reason(status))),
+        let late = if let Reply::Late(_, late) = reply { late } else { Duration::ZERO };
+        let answer = match reply {
+            Reply::Status(status) | Reply::Late(status, _) => {
+                Answer::Reply(Response::new(status, "text/plain", http::reason(status)))
+            }
             Reply::RetryAfter(status, seconds) => {
                 let response = Response::new(status, "text/plain", http::reason(status));
                 Answer::Reply(response.with("retry-after", &seconds.to_string()))
@@ -123,13 +131,21 @@ impl ReceiverControl {
             Reply::Hang => Answer::Raw(Vec::new(), End::Stall),
             Reply::StoreAndClose => Answer::Raw(Vec::new(), End::Fin),
             Reply::Reset => Answer::Raw(Vec::new(), End::Rst),
-        }
+        };
+        (answer, late)
     }
 }
 
 impl Service for ReceiverControl {
     async fn serve(&self, stream: TcpStream, stop: watch::Receiver<bool>) {
-        http::converse(stream, stop, |request| async move { self.handle(&request) }).await;
+        let answer = |request: Request| async move {
+            let (answer, late) = self.handle(&request);
+            if !late.is_zero() {
+                pace::sleep(late).await;
+            }
+            answer
+        };
+        http::converse(stream, stop, answer).await;
     }
 }
 

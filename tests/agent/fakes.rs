@@ -136,6 +136,8 @@ struct Inner {
     stopped: std::collections::BTreeSet<usize>,
     /// Targets that a whole list leaves out.
     hidden: std::collections::BTreeSet<String>,
+    /// Reads of the load balancer are answered only once this is false.
+    hangs: tokio::sync::watch::Sender<bool>,
     /// Members whose hearts beat of themselves say where they stand.
     talkative: bool,
 }
@@ -224,6 +226,7 @@ impl Fake {
                 renamed: BTreeMap::new(),
                 stopped: std::collections::BTreeSet::new(),
                 hidden: std::collections::BTreeSet::new(),
+                hangs: tokio::sync::watch::Sender::new(false),
                 talkative: false,
             })),
             activity: Arc::default(),
@@ -485,6 +488,7 @@ impl Place {
 impl LoadBalancer for Fake {
     async fn poll(&self, t: &Target, by_name: bool) -> Result<Poll, Fault> {
         self.call(Call::Poll)?;
+        self.goes_on().await;
         self.settle();
         let group = Fake::group_of(t);
         let inner = self.inner();

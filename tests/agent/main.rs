@@ -23,6 +23,7 @@ mod lost;
 mod meeting;
 mod once;
 mod pagers;
+mod pagers_over_restart;
 mod pages;
 mod panics;
 mod race;
@@ -33,7 +34,10 @@ mod start_states;
 mod start_up;
 #[path = "../support/mod.rs"]
 mod support;
+mod terminated;
 mod together;
 mod trouble;
+mod two_of_one;
 mod views;
+mod watched;
 mod way_back;

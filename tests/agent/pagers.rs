@@ -28,13 +28,13 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 
 /// A receiver's own time does not matter here.
-async fn receiver() -> Receiver {
+pub async fn receiver() -> Receiver {
     let local: SocketAddr = "127.0.0.1:0".parse().unwrap();
     let world = Elbv2::start(local, 1).await.unwrap();
     Receiver::start(local, world.control().origin()).await.unwrap()
 }
 
-fn key_file(dir: &tempfile::TempDir) -> std::path::PathBuf {
+pub fn key_file(dir: &tempfile::TempDir) -> std::path::PathBuf {
     let path = dir.path().join("key");
     std::io::Write::write_all(&mut std::fs::File::create(&path).unwrap(), b"0123456789abcdef0123456789abcdef\n")
         .unwrap();
@@ -98,11 +98,11 @@ async fn until(what: &str, fake: &Fake, step_ms: u64, mut done: impl FnMut() -> 
     panic!("it never comes: {what}");
 }
 
-fn keys(received: &[Received], field: &str) -> BTreeSet<String> {
+pub fn keys(received: &[Received], field: &str) -> BTreeSet<String> {
     received.iter().filter_map(|r| r.body[field].as_str().map(str::to_owned)).collect()
 }
 
-fn pagerduty(receiver: &Receiver, dir: &tempfile::TempDir) -> Box<dyn PageSink> {
+pub fn pagerduty(receiver: &Receiver, dir: &tempfile::TempDir) -> Box<dyn PageSink> {
     Box::new(PagerDuty::new(&receiver.url(), 5_000, key_file(dir)).unwrap())
 }
 

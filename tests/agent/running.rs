@@ -18,6 +18,7 @@ use backstop::core::plan::Kind;
 use backstop::core::record::{Extra, Hold, Pause};
 use backstop::fleet::Fleet;
 use backstop::host::identity::InstanceIdentity;
+use backstop::ports::PageSink;
 use backstop::state::fault::FaultDisk;
 use backstop::state::journal::Journal;
 use std::sync::Arc;
@@ -65,7 +66,8 @@ pub fn config(fake: &Fake, top: &str) -> String {
     let groups: String = GROUPS[..fake.groups()].iter().map(|g| format!("[[target_group]]\narn = {g:?}\n")).collect();
     let (instance, name) = (fake.instance(), fake.node_name());
     let node = format!("[node]\ninstance_id = {instance:?}\nname = {name:?}\n");
-    format!("fleet = \"test\"\noutside_watch = \"none\"\n{top}{groups}{node}{CONFIG}")
+    let watch = if top.contains("outside_watch") { "" } else { "outside_watch = \"none\"\n" };
+    format!("fleet = \"test\"\n{watch}{top}{groups}{node}{CONFIG}")
 }
 
 fn parts(fake: &Fake, top: &str) -> Parts<Fake> {
@@ -101,7 +103,17 @@ impl Running {
 
     /// The same, where `top` stands before all sections of its config.
     pub async fn start_with(fake: &Fake, top: &str) -> Running {
-        let mut running = Running::loop_alone(fake, top).await;
+        Running::keep(Running::loop_alone(fake, top).await)
+    }
+
+    /// The same, with these pagers.
+    pub async fn start_paging(fake: &Fake, sinks: Vec<Box<dyn PageSink>>) -> Running {
+        let parts = Parts { sinks, ..parts(fake, FLOOR) };
+        Running::keep(Running::of(fake, parts).await)
+    }
+
+    fn keep(mut running: Running) -> Running {
+        let fake = running.fake.clone();
         let (queue, clock) = (running.queue.clone(), fake.clock.clone());
         let report = move |task, why| {
             let message = format!("the task `{task}` of the agent died ({why}) and was started again");
@@ -120,6 +132,10 @@ impl Running {
 
     /// Only its loop: it sees what it asks for, and nothing by itself.
     pub async fn loop_alone(fake: &Fake, top: &str) -> Running {
+        Running::of(fake, parts(fake, top)).await
+    }
+
+    async fn of(fake: &Fake, parts: Parts<Fake>) -> Running {
         let disk = Arc::new(FaultDisk::new(&fake.files));
         let (journal, found) = Journal::open(&disk, &InstanceId(fake.instance().into()));
         let journal = match fake.patience {
@@ -127,7 +143,6 @@ impl Running {
             None => journal,
         };
         let view = NodeView { durable: journal.now().clone(), seen: Seen::default(), unstored: None };
-        let parts = parts(fake, top);
         let identity = InstanceIdentity { instance_id: fake.instance().into(), local_ipv4: None };
         let shared = Arc::new(Shared::new(parts, identity, fake.clock.clone(), disk, view));
         let (queue, requests) = mpsc::channel(16);
@@ -166,6 +181,18 @@ impl Running {
     pub fn handle(&self) -> Handle<Fake> {
         let reload: Reload = Arc::new(|| Box::pin(async { panic!("nobody reloads here") }));
         Handle::new(self.shared.clone(), self.queue.clone(), reload)
+    }
+
+    /// As `until`, beside real sockets: each step of the clock gives them a moment. At most for the usual bound.
+    pub async fn beside_sockets(&self, what: &str, step_ms: u64, mut done: impl FnMut(&Running) -> bool) {
+        let came = backstop::rehearse::pace::until(crate::scene::BOUND, || {
+            let come = done(self);
+            if !come {
+                self.fake.clock.advance(step_ms);
+            }
+            come
+        });
+        assert!(came.await, "it never comes: {what}; {:?}", self.firing());
     }
 
     /// As `until`, where something hangs and the world does not come to rest: time moves on by itself.

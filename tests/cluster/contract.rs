@@ -73,6 +73,8 @@ async fn members(store: &impl FleetStore, other: &impl FleetStore) {
     members_are(other, &["a1", "b1"]).await;
     store.put_member("i-0b", b"b2".to_vec()).await.unwrap();
     members_are(other, &["a1", "b2"]).await;
+    let some = store.some_members(&["i-0a", "i-none"]).await.unwrap();
+    assert!(some.contains(&b"a1".to_vec()), "{some:?}");
     other.delete_member("i-0a").await.unwrap();
     store.delete_member("i-0a").await.unwrap();
     members_are(store, &["b2"]).await;
@@ -145,4 +147,6 @@ async fn all_members_are_listed_page_by_page_up_to_a_bound() {
     assert_eq!(all, want);
     let searches = relay.seen().iter().filter(|r| r.path().ends_with("_search")).count();
     assert_eq!(searches, 3);
+    // Who watches a few of many asks for these alone.
+    assert_eq!(store.some_members(&["i-0007", "i-0249", "i-none"]).await.unwrap(), [b"7".to_vec(), b"249".to_vec()]);
 }

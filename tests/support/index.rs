@@ -126,7 +126,10 @@ fn search(contents: &Contents, body: &Value) -> Response {
     let filters = body.pointer("/query/bool/filter").and_then(Value::as_array).cloned().unwrap_or_default();
     let matches = |d: &Doc| {
         filters.iter().all(|f| {
-            f["term"].as_object().is_some_and(|terms| terms.iter().all(|(key, value)| d.source.get(key) == Some(value)))
+            let is = |key: &str, value: &Value| d.source.get(key) == Some(value);
+            let one = f["term"].as_object().is_some_and(|t| t.iter().all(|(key, value)| is(key, value)));
+            let any = |values: &Value, key: &str| values.as_array().is_some_and(|all| all.iter().any(|v| is(key, v)));
+            one || f["terms"].as_object().is_some_and(|t| t.iter().all(|(key, values)| any(values, key)))
         })
     };
     let after = body.pointer("/search_after/0").and_then(Value::as_str).unwrap_or_default();

@@ -68,7 +68,8 @@ fn identity(w: &World<'_>, p: &Person<'_>, begun: &Now, draft: &mut Draft) {
         } else {
             format!("two agents take turns as {node}: both say that they are {instance}")
         };
-        draft.find(Candidate::new(Kind::TwoWithOneIdentity, node, what, begun));
+        // By the instance: each of them may call its node as it likes, and neither has the finding to itself.
+        draft.find(Candidate::new(Kind::TwoWithOneIdentity, instance.as_str(), what, begun));
     }
 }
 

@@ -14,6 +14,10 @@ use super::standing::{Running, Standing, of_row};
 use std::cell::LazyCell;
 use std::collections::{BTreeMap, BTreeSet};
 
+/// So many looks may pass until what a member reads of itself next is known here: its look, its beat, the read of that, and
+/// the list that is compared.
+const CLAIM_LOOKS: u64 = 4;
+
 /// Why a member may be out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Absence {
@@ -275,10 +279,10 @@ impl<'a> World<'a> {
             let claim = says_healthy(p.member, g, sight, p.heart);
             let says = claim.filter(|at| *at > before && *at <= read);
             // What contradicted this very read still does, though the member has read itself again since. And what
-            // contradicted the last one does until the member says something else: lists and documents are not read in
-            // step, and between two lists it may not have had a chance to.
-            let beats = p.heart.is_some_and(|h| !h.silent(self.settings.silent_after_ms));
-            let stands = |said: u64| last.is_some_and(|m| m.read == read) || (claim == Some(said) && beats);
+            // contradicted the last one does for a few looks: the member has to look, beat and be read before it can say
+            // anything newer, and none of that is in step with the lists.
+            let recent = self.settings.every_ms.saturating_mul(CLAIM_LOOKS);
+            let stands = |said: u64| last.is_some_and(|m| m.read == read) || read.saturating_sub(said) <= recent;
             let says = says.or(last.and_then(|missed| missed.said).filter(|said| stands(*said)));
             if says.is_some() {
                 against = Some(format!("{} says that it is healthy in it, as read since", p.member.node));

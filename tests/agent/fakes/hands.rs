@@ -2,9 +2,10 @@
 
 use super::{Call, Fake, Inner, Place, Trouble, instance, member};
 use backstop::alerts::Rendered;
-use backstop::clock::Clock;
+use backstop::clock::{Clock, ManualClock};
 use backstop::core::member::Member;
 use backstop::core::record::{Latch, Record};
+use backstop::core::time::{BootId, Now};
 use backstop::state::fault::FaultFiles;
 use std::collections::BTreeSet;
 
@@ -28,6 +29,27 @@ impl Fake {
     pub fn in_place_of(&self, n: usize, replaced: usize) -> Fake {
         self.inner().renamed.insert(n, replaced);
         Fake { named: replaced, ..self.beside(n) }
+    }
+
+    /// The same on a machine of its own: another boot, and a clock that has to be moved for itself.
+    pub fn elsewhere(&self, n: usize, boot: &str) -> Fake {
+        let now = Now { boot: BootId(boot.into()), ..self.clock.now() };
+        Fake { clock: ManualClock::new(now), ..self.beside(n) }
+    }
+
+    /// Its node has the name of another number.
+    pub fn called(self, n: usize) -> Fake {
+        Fake { named: n, ..self }
+    }
+
+    /// Reads of the load balancer hang, as no adapter of the product lets them, or go on.
+    pub fn hang(&self, hangs: bool) {
+        self.inner().hangs.send_replace(hangs);
+    }
+
+    pub(super) async fn goes_on(&self) {
+        let mut hangs = self.inner().hangs.subscribe();
+        let _ = hangs.wait_for(|hangs| !hangs).await;
     }
 
     /// Everything that the pager has accepted, in order: pages, changes, reminders, ends.
@@ -98,16 +120,6 @@ impl Fake {
         let groups = i.scale.groups;
         i.in_hand.remove(&instance(n));
         i.members.insert(instance(n), serde_json::to_vec(&member(n, groups)).unwrap());
-    }
-
-    /// Whatever document, as whoever.
-    pub fn put_document(&self, m: &Member) {
-        self.inner().members.insert(m.instance.to_string(), serde_json::to_vec(m).unwrap());
-    }
-
-    /// The document of an instance, as it lies there.
-    pub fn document(&self, instance: &str) -> Option<Member> {
-        self.inner().members.get(instance).map(|bytes| serde_json::from_slice(bytes).unwrap())
     }
 
     /// A node that was not there runs: the cluster lists it.

@@ -357,7 +357,7 @@ fn two_agents_of_one_identity_are_told_and_a_restart_is_not() {
         kit.later(15_000);
     }
     let report = kit.judge();
-    assert_eq!(keys(&report), ["two-with-one-identity/es-client-1"]);
+    assert_eq!(keys(&report), ["two-with-one-identity/i-00000000000000001"]);
     // My own document, by another hand.
     let mut kit = Kit::new(3, 1);
     kit.wrote = Some(super::super::Wrote {
@@ -367,7 +367,7 @@ fn two_agents_of_one_identity_are_told_and_a_restart_is_not() {
     });
     assert_eq!(keys(&kit.two()), Vec::<String>::new());
     kit.members.value[0].beat += 5_000;
-    assert_eq!(keys(&kit.two()), ["two-with-one-identity/es-client-0"]);
+    assert_eq!(keys(&kit.two()), ["two-with-one-identity/i-00000000000000000"]);
 }
 
 #[test]

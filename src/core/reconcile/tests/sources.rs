@@ -1,7 +1,7 @@
 //! Sources that fail, that are old, that contradict each other.
 
 use super::super::super::error::{Class, Fault};
-use super::super::super::finding::Kind;
+use super::super::super::finding::{Kind, Report};
 use super::super::super::target::{Named, Reason, TargetState};
 use super::super::Wrote;
 use super::kit::*;
@@ -115,6 +115,59 @@ fn a_list_without_a_peer_that_reads_itself_healthy_since_is_not_believed() {
         told.push(find(&kit.later(15_000), Kind::RunningNotRegistered, "es-client-1").is_some());
     }
     assert_eq!(told, [false, true, true, true]);
+}
+
+#[test]
+fn a_list_that_was_contradicted_stays_so_until_the_member_says_something_else() {
+    let mut kit = Kit::new(3, 1);
+    kit.members.value.iter_mut().for_each(|m| m.says.own_age_ms = Some(2_000));
+    kit.later(MINUTE);
+    kit.drop(1);
+    kit.later(30_000);
+    // The document is read after the list, with a newer claim: looked at once more, the same list is no truer.
+    let lists = |kit: &mut Kit, every_ms| kit.groups.iter_mut().for_each(|g| g.list.every_ms = every_ms);
+    let told = |report: &Report| find(report, Kind::RunningNotRegistered, "es-client-1").is_some();
+    for _ in 0..30 {
+        lists(&mut kit, None);
+        let again = kit.later(7_000);
+        assert!(!told(&again), "{:?}", keys(&again));
+        // The list is read twice, the document once.
+        lists(&mut kit, Some(15_000));
+        let members = kit.members.every_ms.take();
+        let twice = [kit.later(5_000), kit.later(10_000)];
+        assert!(!twice.iter().any(told), "{:?}", keys(&twice[1]));
+        kit.members.every_ms = members;
+        kit.look();
+    }
+    assert_eq!(keys(&kit.look()), ["blind/es-client-0: load balancer es-clients"]);
+    // It beats on, and has not read itself since: then the list is believed.
+    let mut found = Vec::new();
+    for n in 1..8 {
+        kit.members.value[1].says.own_age_ms = Some(2_000 + n * 15_000);
+        found.push(told(&kit.later(15_000)));
+    }
+    assert_eq!((found[1], found[6]), (false, true), "{found:?}");
+}
+
+#[test]
+fn what_is_found_about_another_member_waits_for_a_read_of_the_members_after_it() {
+    let mut kit = Kit::new(3, 1);
+    kit.later(MINUTE);
+    kit.drop(1);
+    let members = kit.members.every_ms.take();
+    let told = |report: &Report| find(report, Kind::RunningNotRegistered, "es-client-1").is_some();
+    assert!(!told(&kit.two()) && !told(&kit.later(15_000)), "by then it may have said goodbye");
+    kit.members.every_ms = members;
+    assert!(told(&kit.look()));
+    // It has said goodbye: it is nobody's any more.
+    let mut kit = Kit::new(3, 1);
+    kit.later(MINUTE);
+    kit.drop(1);
+    kit.members.every_ms = None;
+    kit.two();
+    kit.members.every_ms = members;
+    kit.members.value.remove(1);
+    assert!(!told(&kit.two()));
 }
 
 #[test]
