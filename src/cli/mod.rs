@@ -9,6 +9,7 @@ mod exit;
 mod fleet;
 mod follow;
 mod history;
+mod manual;
 mod operate;
 mod out;
 mod queue;
@@ -24,7 +25,7 @@ pub use exit::help as exit_help;
 pub use out::Out;
 
 use crate::core::exit::Exit;
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory as _, Parser, Subcommand};
 use context::Ctx;
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -66,6 +67,10 @@ enum Verb {
     Reconcile(reconcile::Args),
     /// A whole fleet on this machine: patch it, replay the incident
     Rehearse(rehearse::Args),
+    /// What a shell needs to complete commands of backstop
+    Completions(manual::CompletionsArgs),
+    /// This manual as man pages
+    Man(manual::ManArgs),
     #[command(hide = true, disable_help_flag = true)]
     RehearseNode(rehearse::NodeArgs),
     #[command(hide = true, disable_help_flag = true)]
@@ -141,6 +146,8 @@ pub fn run(args: impl IntoIterator<Item = OsString>, out: &mut Out) -> anyhow::R
         Verb::Reconcile(args) => return reconcile::reconcile(&args, &cli.config, out),
         Verb::RehearseNode(args) => rehearse::node(&args)?,
         Verb::Config(verb) => setup::config(&verb, &cli.config, out),
+        Verb::Completions(args) => manual::completions(&args, &Cli::command(), out),
+        Verb::Man(args) => manual::man(&args, Cli::command(), out)?,
         Verb::Ask(verb) => {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
             runtime.block_on(ask(verb, Ctx::new(cli.socket, &cli.config, out)))?

@@ -51,6 +51,12 @@ impl Out {
         self.note(written);
     }
 
+    /// What this program itself has made for another one to read, as it is.
+    pub(super) fn raw(&mut self, bytes: &[u8]) {
+        let written = self.stdout.write_all(bytes).and_then(|()| self.stdout.flush());
+        self.note(written);
+    }
+
     /// Starts a fresh screen, on a terminal.
     pub(super) fn clear(&mut self) {
         if self.terminal {

@@ -14,6 +14,7 @@
 mod faces;
 mod fake;
 mod json;
+mod manual;
 mod roles;
 mod run;
 mod samples;
