@@ -219,6 +219,71 @@ fn arrows_point_one_way() {
     }
 }
 
+/// What the packages say of one file: source, and where it goes.
+fn packaged(table: &toml::Table, kind: &str) -> Vec<(String, String)> {
+    let assets = table["package"]["metadata"][kind]["assets"].as_array().unwrap();
+    let text = |v: &toml::Value| v.as_str().unwrap().trim_start_matches('/').to_owned();
+    let pair = |a: &toml::Value| match a.as_array() {
+        Some(a) => (text(&a[0]), text(&a[1])),
+        None => (text(&a["source"]), text(&a["dest"])),
+    };
+    let mut pairs: Vec<(String, String)> = assets.iter().map(pair).collect();
+    pairs.sort();
+    pairs
+}
+
+#[test]
+fn both_packages_bring_the_same_files() {
+    let table: toml::Table = read("Cargo.toml").parse().unwrap();
+    // Debian's own, and what it calls otherwise.
+    let own = ["packaging/lintian-overrides", "target/package/changelog.gz"];
+    let mut deb = packaged(&table, "deb");
+    deb.retain(|(source, _)| !own.contains(&source.as_str()));
+    let mut rpm = packaged(&table, "generate-rpm");
+    for (_, to) in &mut rpm {
+        *to = to.replace("zsh/site-functions", "zsh/vendor-completions");
+    }
+    assert!(deb.len() > 15, "{deb:?}");
+    assert_eq!(deb, rpm);
+}
+
+/// Runs a shell over a text without doing anything of it.
+fn shell_reads(shell: &str, what: &str, text: &str) {
+    let ran = std::process::Command::new(shell).args(["-n", "-c", text]).output().unwrap();
+    assert!(ran.status.success(), "{what}: {}", String::from_utf8_lossy(&ran.stderr));
+}
+
+#[test]
+fn examples_are_what_their_readers_can_read_and_call_options_that_are_there() {
+    let cron = read("examples/backstop.cron");
+    let lines: Vec<&str> = cron.lines().filter(|l| l.starts_with(|c: char| c.is_ascii_digit())).collect();
+    assert_eq!(lines.len(), 1, "{cron}");
+    let fields: Vec<&str> = lines[0].splitn(7, ' ').collect();
+    assert_eq!(fields[5], "root");
+    assert!(!fields[6].contains('%'), "cron makes a line break of it");
+    shell_reads("sh", "cron line", fields[6]);
+    shell_reads("sh", "hook", &read("examples/codedeploy/patch"));
+    let document: serde_json::Value = serde_json::from_str(&read("examples/ssm-document.json")).unwrap();
+    let script = document.pointer("/mainSteps/0/inputs/runCommand").and_then(|c| c.as_array()).unwrap();
+    let script: Vec<&str> = script.iter().map(|l| l.as_str().unwrap()).collect();
+    shell_reads("bash", "document", &script.join("\n"));
+
+    let help = std::process::Command::new(env!("CARGO_BIN_EXE_backstop")).args(["run", "--help"]).output().unwrap();
+    let help = String::from_utf8(help.stdout).unwrap();
+    let mut options = 0;
+    for path in files("examples", "") {
+        let text = std::fs::read_to_string(&path).unwrap();
+        for line in text.lines().filter(|l| l.contains("backstop run ") || l.contains("'backstop', 'run'")) {
+            let words = line.split(|c: char| !c.is_ascii_alphanumeric() && c != '-');
+            for option in words.filter(|w| w.len() > 3 && w.starts_with("--")) {
+                assert!(help.contains(option), "{}: {option} is no option of run", relative(&path));
+                options += 1;
+            }
+        }
+    }
+    assert!(options > 10, "only {options} options were found");
+}
+
 #[test]
 fn nothing_points_outside_the_project() {
     let listed = std::process::Command::new("git").args(["ls-files"]).current_dir(root()).output().unwrap();
