@@ -7,6 +7,7 @@
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::panic,
+    clippy::indexing_slicing,
     clippy::print_stderr,
     clippy::arithmetic_side_effects,
     reason = "what fails here fails the test"
