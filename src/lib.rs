@@ -11,6 +11,7 @@ pub mod clock;
 pub mod config;
 pub mod control;
 pub mod core;
+pub mod dbus;
 pub mod elasticsearch;
 pub mod elbv2;
 pub mod fleet;

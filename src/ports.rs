@@ -59,6 +59,10 @@ pub trait ClusterNodes: Send + Sync + 'static {
 
 /// The patch job. Survives the agent: a job that was started goes on when the agent is killed.
 pub trait Jobs: Send + Sync + 'static {
+    /// Could this job be started? Asked before a node leaves for it; a fault of class `refused` says what is missing.
+    fn ready(&self, _job: &JobSpec) -> impl Future<Output = Result<(), Fault>> + Send {
+        async { Ok(()) }
+    }
     /// What is known of this cycle's job. A read; never starts anything.
     fn ask(&self, cycle: &str) -> impl Future<Output = Result<JobStatus, Fault>> + Send;
     /// Starts it, once: a second call for the same cycle changes nothing.
@@ -133,8 +137,8 @@ pub trait Host: Send + Sync + 'static {
     fn connections(&self, port: u16, ignore: &[std::net::IpAddr]) -> Result<u32, Fault>;
     /// Asks the machine to restart. A yes proves nothing: the boot id tells.
     fn reboot(&self) -> impl Future<Output = Result<(), Fault>> + Send;
-    /// The machine is on its way down.
-    fn shutting_down(&self) -> bool;
+    /// The machine is on its way down. Not known is no.
+    fn shutting_down(&self) -> impl Future<Output = bool> + Send;
     /// Lifecycle state in an Auto Scaling group; `None` = in none, or not asked since the instance id is stated.
     fn lifecycle(&self) -> impl Future<Output = Result<Option<std::sync::Arc<str>>, Fault>> + Send;
     /// A package manager at work, by name.

@@ -67,6 +67,11 @@ async fn perform<W: World>(shared: Arc<Shared<W>>, plan: Arc<Plan>, effect: Effe
             None => Event::Tick,
         },
         Effect::Register(g) => match plan.targets.get(*g) {
+            // Traffic for a machine that goes down would be lost; the next boot registers it.
+            Some(_) if parts.host.shutting_down().await => Event::Called(
+                *g,
+                Err(Fault::new(Class::NotReady, "the machine is shutting down: registered after the boot")),
+            ),
             Some(t) => {
                 let called = parts.balancer.register(&t.target).await;
                 if called.is_ok() {

@@ -13,7 +13,7 @@ use crate::control::protocol::{
     RetireRequest, RunReply, RunRequest, Status, TestReply, TestRequest, VERSION,
 };
 use crate::core::cycle::{Cycle, Stage};
-use crate::core::error::Schedule;
+use crate::core::error::{Class, Schedule};
 use crate::core::exit::Exit;
 use crate::core::guard::{self, Guard};
 use crate::core::ids::LatchId;
@@ -21,7 +21,7 @@ use crate::core::job::JobSpec;
 use crate::core::plan::Kind;
 use crate::core::record::{Hold, Op, Pause, Record};
 use crate::fleet::{Found, Outcome};
-use crate::ports::{BoxFuture, CasFault};
+use crate::ports::{BoxFuture, CasFault, Jobs};
 use serde_json::json;
 use std::sync::Arc;
 use std::time::Duration;
@@ -189,6 +189,14 @@ impl<W: World> Handle<W> {
     }
 }
 
+impl<W: World> Handle<W> {
+    /// A cycle is under way, or this very request has had its own: what it asks for need not be there any more.
+    fn knows(&self, request: &str) -> bool {
+        let durable = &self.shared.node.borrow().durable;
+        durable.cycle.is_some() || durable.last.as_ref().is_some_and(|ended| &*ended.request == request)
+    }
+}
+
 impl<W: World> Backend for Handle<W> {
     fn status(&self) -> Status {
         status::status(&self.shared)
@@ -197,7 +205,7 @@ impl<W: World> Backend for Handle<W> {
     async fn run(&self, by: Caller, r: RunRequest) -> RunReply {
         let refuse =
             |exit: Exit, message: String| RunReply::Refused { exit: exit.code(), message, verdicts: None, next: None };
-        if r.argv.is_empty() || r.argv.iter().all(String::is_empty) {
+        if r.unit.is_none() && r.argv.iter().all(String::is_empty) {
             return refuse(Exit::Usage, "no command: backstop run -- COMMAND …".to_owned());
         }
         let reason: Arc<str> = r.reason.clone().unwrap_or_default().into();
@@ -214,11 +222,17 @@ impl<W: World> Backend for Handle<W> {
             argv: r.argv.iter().map(|a| a.as_str().into()).collect(),
             reboots: false,
             reboot: r.reboot,
+            unit: r.unit.as_deref().map(Arc::from),
         };
         let overrides: Vec<(Arc<str>, Arc<str>)> =
             r.overrides.iter().map(|n| (n.as_str().into(), reason.clone())).collect();
         if !overrides.is_empty() {
             self.note("override", &by, &json!(r.overrides), &done(reason.to_string()));
+        }
+        if !self.knows(&r.request_id)
+            && let Err(fault) = self.shared.parts().jobs.ready(&job).await
+        {
+            return refuse(if fault.class == Class::Refused { Exit::Usage } else { Exit::Unreachable }, fault.message);
         }
         let by: Arc<str> = by.name.as_str().into();
         let request: Arc<str> = r.request_id.as_str().into();

@@ -42,7 +42,7 @@ impl<W: World> Agent<W> {
         if let (Some(record), true) = (record, parts.acts()) {
             self.latch_lost_slots(&parts, &seen, record).await;
         }
-        if !parts.acts() || parts.host.shutting_down() || blind {
+        if !parts.acts() || blind {
             return;
         }
         let me = self.shared.instance();
@@ -74,7 +74,9 @@ impl<W: World> Agent<W> {
                     return;
                 }
                 // One read is acted on once: the next one shows what came of it.
-                if seen.own_at.is_some() && self.healed_on != seen.own_at {
+                let fresh = seen.own_at.is_some() && self.healed_on != seen.own_at;
+                // Traffic for a machine that goes down would be lost; the next boot puts it right.
+                if fresh && !parts.host.shutting_down().await {
                     self.healed_on.clone_from(&seen.own_at);
                     self.heal_registration(&parts, own).await;
                 }

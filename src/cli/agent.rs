@@ -26,13 +26,14 @@ use crate::control::protocol::Done;
 use crate::core::exit::Exit;
 use crate::core::page::{PageKind, Severity};
 use crate::core::time::BootId;
+use crate::dbus::Bus;
 use crate::elasticsearch::NodeChecker;
 use crate::elbv2::Elb;
 use crate::fleet::file::FileFleet;
 use crate::fleet::{self, Fleet};
 use crate::host::identity::{InstanceIdentity, Metadata};
 use crate::host::system::SystemHost;
-use crate::jobs::process::{JobSettings, ProcessJobs};
+use crate::jobs::runner::Runner;
 use crate::metrics::{Counted, Metrics};
 use crate::ports::PageSink;
 use crate::state::disk::LinuxDisk;
@@ -66,7 +67,7 @@ impl World for SystemWorld {
     type Balancer = Counted<Elb>;
     type Check = Counted<NodeChecker>;
     type Store = Counted<fleet::Store>;
-    type Jobs = ProcessJobs;
+    type Jobs = Runner;
     type Host = SystemHost;
     type Clock = SystemClock;
     type Disk = LinuxDisk;
@@ -427,13 +428,13 @@ async fn parts(chosen: Chosen, identity: &InstanceIdentity, metrics: &Metrics) -
         Some(_) => None,
         None => Metadata::new(&who::metadata_settings(c)).ok(),
     };
-    let output_bytes_max = u64::from(c.job_output_max_kib).saturating_mul(1024);
+    let bus = Bus::default();
     let parts = Parts {
         balancer: Counted::new(adapters::balancer(c).await, metrics),
         check: Counted::new(NodeChecker::new(), metrics),
         fleet: Fleet::new(Counted::new(store, metrics), c.fleet.as_str().into()),
-        jobs: ProcessJobs::new(&c.paths.state_dir, JobSettings { output_bytes_max, ..JobSettings::default() }),
-        host: SystemHost::new(c.rehearsal.host.clone(), identity.instance_id.clone(), metadata),
+        jobs: adapters::jobs(c, &bus),
+        host: SystemHost::new(c.rehearsal.host.clone(), identity.instance_id.clone(), metadata, bus),
         sinks: sinks.into_iter().map(|sink| -> Box<dyn PageSink> { Box::new(Counted::new(sink, metrics)) }).collect(),
         problem: chosen.problem,
         warnings: chosen.warnings,

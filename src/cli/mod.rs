@@ -19,6 +19,7 @@ mod run;
 mod setup;
 mod status;
 mod text;
+mod unit;
 mod wait;
 
 pub use exit::help as exit_help;
@@ -75,6 +76,8 @@ enum Verb {
     RehearseNode(rehearse::NodeArgs),
     #[command(hide = true, disable_help_flag = true)]
     JobExec(Trailing),
+    #[command(hide = true, disable_help_flag = true)]
+    JobEnded(Trailing),
 }
 
 /// Verbs that ask the agent.
@@ -135,6 +138,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>, out: &mut Out) -> anyhow::R
     let exit = match cli.verb {
         // Before any runtime and any thread: it makes a session of its own.
         Verb::JobExec(job) => return Ok(crate::jobs::supervise::job_exec_args(job.args)),
+        Verb::JobEnded(job) => return Ok(crate::jobs::ended::job_ended_args(&job.args)),
         Verb::Agent(args) => {
             let exit = agent::start(&cli.config, args)?;
             if exit == Exit::Usage {

@@ -6,6 +6,7 @@ use super::context::{Ctx, Interrupts, jitter};
 use super::follow::{CONTACT_MS, Follow, Steps, Until, follow};
 use super::queue::{self, Queue};
 use super::text::{WIDTH, command, commands, labelled, parse_span, with_tail, wrap};
+use super::unit;
 use crate::clock::Clock;
 use crate::control::ask::Ask;
 use crate::control::client::ClientError;
@@ -50,8 +51,11 @@ pub(super) struct Args {
     /// One object at the end on stdout; progress goes to stderr
     #[arg(long)]
     json: bool,
+    /// Run this job, which an administrator has defined: the unit backstop-job@NAME.service
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["name", "command"])]
+    job: Option<String>,
     /// Program and arguments, as the job's own process; no shell
-    #[arg(last = true, required = true, value_name = "CMD")]
+    #[arg(last = true, required_unless_present = "job", value_name = "CMD")]
     command: Vec<String>,
 }
 
@@ -67,8 +71,9 @@ impl Args {
         let program = self.command.first().map(Path::new).and_then(Path::file_name);
         let program = program.map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
         RunRequest {
-            name: self.name.clone().unwrap_or(program),
+            name: self.job.clone().or_else(|| self.name.clone()).unwrap_or(program),
             argv: self.command.clone(),
+            unit: self.job.clone(),
             reboot: match self.reboot {
                 Reboot::Never => RebootPolicy::Never,
                 Reboot::WhenNeeded => RebootPolicy::WhenNeeded,
@@ -103,7 +108,7 @@ pub(super) fn result(exit: Exit, message: impl Into<String>) -> RunResult {
 /// # Errors
 /// Faults of this process: no signals, no shell.
 pub(super) async fn run(ctx: &mut Ctx<'_>, args: &Args) -> anyhow::Result<Exit> {
-    let request = args.request();
+    let mut request = args.request();
     let ask = Ask::Run(request.clone());
     if args.json {
         if let Err((error, expected)) = ask.check() {
@@ -117,6 +122,15 @@ pub(super) async fn run(ctx: &mut Ctx<'_>, args: &Args) -> anyhow::Result<Exit> 
     {
         return Ok(conclude(ctx, args.json, &over));
     }
+    let mut defined = match unit::define(ctx, &request.name, &request.argv).await {
+        Ok(defined) => defined,
+        Err((error, expected)) => {
+            return Ok(conclude(ctx, args.json, &result(Exit::Usage, format!("{error}; expected: {expected}"))));
+        }
+    };
+    if let Some(defined) = &defined {
+        request.unit = Some(defined.instance().to_owned());
+    }
     let mut interrupts = Interrupts::listen().context("cannot listen for Ctrl-C")?;
     let mut steps = Steps::new(args.json);
     let (begun, end) = match cycle(ctx, args, request, &mut steps, &mut interrupts).await {
@@ -124,6 +138,10 @@ pub(super) async fn run(ctx: &mut Ctx<'_>, args: &Args) -> anyhow::Result<Exit> 
         Ok(Begun::Not(over)) => return Ok(conclude(ctx, args.json, &over)),
         Err(e) => return Ok(unanswered(ctx, &e, true, args.json)),
     };
+    if let Some(defined) = defined.as_mut().filter(|_| !begun.attached && end.ended.is_none()) {
+        // The job goes on, or may be about to begin; its unit tidies up.
+        defined.keep();
+    }
     let (node, fleet, cycle) = (Some(begun.node), Some(begun.fleet), Some(begun.cycle));
     Ok(conclude(ctx, args.json, &RunResult { node, fleet, cycle, attached: begun.attached, ..end }))
 }

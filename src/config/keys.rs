@@ -498,6 +498,12 @@ const CYCLE: &[Key] = &[
 ];
 
 const HOST: &[Key] = &[
+    choice(
+        "job.runner",
+        &["auto", "systemd", "process"],
+        "auto",
+        "Jobs are units of systemd, or processes that an agent that is root starts; auto = units where there is systemd.",
+    ),
     number("job.output_max_kib", (1, 1_048_576), "1024", "KiB of the job's output that are kept."),
     text("paths.state_dir", Form::Path, "/var/lib/backstop", "What must survive a reboot."),
     text("paths.runtime_dir", Form::Path, "/run/backstop", "What need not."),

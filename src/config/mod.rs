@@ -24,8 +24,8 @@ pub use duration::Written;
 pub use files::{Files, check_files};
 pub use problem::{Problem, Problems, Warning};
 pub use settings::{
-    Alertmanager, Check, Config, ConnectionsLeft, Deadlines, Drain, Elasticsearch, Elbv2, FleetName, Limits, Log,
-    LogFormat, LogLevel, Metrics, Mode, Node, OutsideWatch, Pager, PagerDuty, Paths, Reconcile, Record, Region,
+    Alertmanager, Check, Config, ConnectionsLeft, Deadlines, Drain, Elasticsearch, Elbv2, FleetName, JobRunner, Limits,
+    Log, LogFormat, LogLevel, Metrics, Mode, Node, OutsideWatch, Pager, PagerDuty, Paths, Reconcile, Record, Region,
     Rehearsal, Roles, SecretUrl, Store, TargetGroup, Webhook,
 };
 pub use show::{Effective, Origin, markdown, sample};

@@ -186,6 +186,7 @@ pub(super) struct Reconcile {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Job {
+    pub(super) runner: String,
     pub(super) output_max_kib: u32,
 }
 

@@ -51,6 +51,8 @@ pub struct Config {
     pub reconcile: Reconcile,
     /// Who is told; at least one pager.
     pub pager: Pager,
+    /// What jobs are.
+    pub job_runner: JobRunner,
     /// KiB of a job's output that are kept.
     pub job_output_max_kib: u32,
     /// Files.
@@ -66,6 +68,17 @@ pub struct Config {
 }
 
 impl Config {
+    /// Are jobs units of systemd? `systemd_runs`: it is this machine's service manager.
+    pub fn jobs_are_units(&self, systemd_runs: bool) -> bool {
+        let r = &self.rehearsal;
+        let rehearsed = r.time_scale > 1 || r.host.is_some() || r.boot_id.is_some();
+        match self.job_runner {
+            JobRunner::Systemd => true,
+            JobRunner::Process => false,
+            JobRunner::Auto => systemd_runs && !rehearsed,
+        }
+    }
+
     /// What the node check needs, with `node_name` expected by the caller: who must answer is learnt in the claim.
     pub fn check_settings(&self) -> CheckSettings {
         let text = |path: &PathBuf| Arc::from(path.to_string_lossy());
@@ -156,6 +169,17 @@ pub enum Mode {
     Act,
     /// Look and page; never write to AWS.
     Observe,
+}
+
+/// What jobs are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum JobRunner {
+    /// Units where there is systemd and this is no rehearsal.
+    Auto,
+    /// Units of systemd.
+    Systemd,
+    /// Processes.
+    Process,
 }
 
 /// Who hears the agent's heartbeat and pages when it ends.

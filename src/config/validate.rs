@@ -6,8 +6,8 @@ use super::problem::{Problem, Problems, Warning};
 use super::raw::{Group, Raw};
 use super::rules;
 use super::settings::{
-    Alertmanager, Check, Config, ConnectionsLeft, Deadlines, Drain, Elasticsearch, Elbv2, FleetName, Limits, Log,
-    LogFormat, LogLevel, Metrics, Mode, Node, OutsideWatch, Pager, PagerDuty, Paths, Reconcile, Record, Region,
+    Alertmanager, Check, Config, ConnectionsLeft, Deadlines, Drain, Elasticsearch, Elbv2, FleetName, JobRunner, Limits,
+    Log, LogFormat, LogLevel, Metrics, Mode, Node, OutsideWatch, Pager, PagerDuty, Paths, Reconcile, Record, Region,
     Rehearsal, Roles, SecretUrl, Store, TargetGroup, Webhook,
 };
 use super::walk::Walked;
@@ -147,6 +147,11 @@ fn build(raw: Raw, arns: &[Option<Arn>]) -> Option<Config> {
             self_heal_after_ms: raw.reconcile.self_heal_after.0,
             other_nodes: raw.reconcile.other_nodes.into_iter().map(Arc::from).collect(),
             patch_overdue_after_ms: raw.reconcile.patch_overdue_after.map(|ms| ms.0),
+        },
+        job_runner: match raw.job.runner.as_str() {
+            "systemd" => JobRunner::Systemd,
+            "process" => JobRunner::Process,
+            _ => JobRunner::Auto,
         },
         job_output_max_kib: raw.job.output_max_kib,
         paths: Paths {

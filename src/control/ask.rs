@@ -8,6 +8,7 @@ use super::protocol::{
 use super::roles::Verb;
 use crate::core::exit::Exit;
 use crate::core::guard::Guard;
+use crate::core::job::{RUN_PREFIX, check_instance};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
@@ -337,7 +338,21 @@ fn run(r: &RunRequest) -> Result<(), Trouble> {
     name("name", &r.name)?;
     name("request_id", &r.request_id)?;
     let bytes = r.argv.iter().fold(0_usize, |sum, arg| sum.saturating_add(arg.len()));
-    if r.argv.first().is_none_or(String::is_empty) {
+    if let Some(unit) = &r.unit
+        && let Err(expected) = check_instance(unit)
+    {
+        return Err((format!("{unit:?} is no job"), expected.to_owned()));
+    }
+    let own = r.unit.as_deref().is_some_and(|unit| unit.starts_with(RUN_PREFIX));
+    if own && r.argv.is_empty() {
+        let expected = format!("the name of a job: {RUN_PREFIX}… is the unit of one run, which has a command");
+        return Err(("the unit of a run without its command".to_owned(), expected));
+    }
+    let named = r.unit.is_some() && !own;
+    if named && !r.argv.is_empty() {
+        return Err(("a job and a command".to_owned(), "either --job NAME or -- COMMAND".to_owned()));
+    }
+    if !named && r.argv.first().is_none_or(String::is_empty) {
         return Err(("no command to run".to_owned(), "a program and its arguments, after --".to_owned()));
     }
     if r.argv.len() > ARGV_MAX || bytes > ARGV_BYTES_MAX {

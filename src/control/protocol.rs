@@ -224,8 +224,12 @@ pub struct CycleStatus {
 pub struct RunRequest {
     /// What a person calls it; default: the program's file name.
     pub name: String,
-    /// Program and arguments.
+    /// Program and arguments; empty with a unit that the administrator has defined.
     pub argv: Vec<String>,
+    /// Instance name of the unit `backstop-job@….service` that does it: the job's name, or that of this run alone, which
+    /// root has defined before it asked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unit: Option<String>,
     /// `--reboot`
     pub reboot: RebootPolicy,
     /// Guards overridden for this run.

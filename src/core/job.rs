@@ -1,5 +1,6 @@
 //! The patch job: what was asked for, and the verdict that outlives every process that waits for it.
 
+use super::exit_codes::ExitCodes;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::sync::Arc;
@@ -9,18 +10,30 @@ use std::sync::Arc;
 pub struct JobSpec {
     /// What a person calls it, for pages and for "same job?".
     pub name: Arc<str>,
-    /// Program and arguments; never a shell line.
+    /// Program and arguments; never a shell line. Empty: the unit knows.
     pub argv: Vec<Arc<str>>,
     /// The job restarts the machine by itself: a changed boot id while it runs is not a failure.
     pub reboots: bool,
     /// When the machine is restarted after a good job.
     pub reboot: RebootPolicy,
+    /// Instance name of the systemd unit that does it; without one a process does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unit: Option<Arc<str>>,
 }
 
+/// Instance names of units that `backstop run -- COMMAND` defines begin so, and no others.
+pub const RUN_PREFIX: &str = "run-";
+
 impl JobSpec {
-    /// The same work: asked for again, a run attaches instead of being refused.
+    /// The same work: asked for again, a run attaches instead of being refused. Each `backstop run -- COMMAND` defines a
+    /// unit of its own for the same command.
     pub fn same_as(&self, other: &JobSpec) -> bool {
-        self == other
+        self.work() == other.work()
+    }
+
+    fn work(&self) -> (&str, &[Arc<str>], bool, RebootPolicy, Option<&str>) {
+        let named = self.unit.as_deref().filter(|unit| !unit.starts_with(RUN_PREFIX));
+        (&self.name, &self.argv, self.reboots, self.reboot, named)
     }
 }
 
@@ -46,12 +59,37 @@ pub struct Verdict {
     pub reboot_needed: bool,
     /// Last lines of its output, bounded, for the page.
     pub output_tail: Arc<str>,
+    /// What its exit codes mean.
+    #[serde(default, skip_serializing_if = "ExitCodes::is_plain")]
+    pub codes: ExitCodes,
 }
 
 impl Verdict {
-    /// Only this is success.
+    /// Only this is success: an exit with a code that stands for it.
     pub fn good(&self) -> bool {
-        self.result == JobResult::Exited(0)
+        match self.result {
+            JobResult::Exited(code) => self.codes.good(code),
+            JobResult::Signalled(_) | JobResult::TimedOut | JobResult::Killed | JobResult::NotStarted(_) => false,
+        }
+    }
+
+    /// The machine is to be restarted: a marker file says so, or a code of this table.
+    pub fn wants_reboot(&self) -> bool {
+        let by_code = matches!(self.result, JobResult::Exited(code) if self.codes.wants_reboot(code));
+        self.reboot_needed || by_code
+    }
+
+    /// How it ended, with what its code means where that is known.
+    pub fn said(&self) -> String {
+        match self.result {
+            JobResult::Exited(code) => match self.codes.said(code) {
+                Some(means) => format!("exit {code} ({}: {means})", self.codes.label()),
+                None => self.result.to_string(),
+            },
+            JobResult::Signalled(_) | JobResult::TimedOut | JobResult::Killed | JobResult::NotStarted(_) => {
+                self.result.to_string()
+            }
+        }
     }
 }
 
@@ -94,4 +132,50 @@ pub enum JobStatus {
     Ended(Verdict),
     /// Started, not running, and no verdict: what it did is not known.
     Lost,
+}
+
+/// An instance name that needs no escaping in a unit's name, a file's name or the rule of polkit.
+///
+/// # Errors
+/// What is expected.
+pub fn check_instance(instance: &str) -> Result<(), &'static str> {
+    let fine = !instance.is_empty()
+        && instance.len() <= 128
+        && !instance.starts_with(['.', '-'])
+        && instance.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-'));
+    if fine { Ok(()) } else { Err("letters, digits, '.', '_' and '-', at most 128, the first a letter, digit or '_'") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_instance_is_a_plain_name() {
+        for bad in ["", ".", "..", "-x", "a/b", "a b", "a@b", "a\\x2d", "ä", "a\0", &"a".repeat(129)] {
+            assert!(check_instance(bad).is_err(), "{bad:?}");
+        }
+        for good in ["apt-security", "run-0198d5c0-7a3e-7cc1-b0d0-3f2b1a6e9c11", "a.b_c", "_"] {
+            assert!(check_instance(good).is_ok(), "{good}");
+        }
+    }
+
+    fn job(unit: Option<&str>, argv: &[&str]) -> JobSpec {
+        JobSpec {
+            name: "patch".into(),
+            argv: argv.iter().map(|a| (*a).into()).collect(),
+            reboots: false,
+            reboot: RebootPolicy::WhenNeeded,
+            unit: unit.map(Arc::from),
+        }
+    }
+
+    #[test]
+    fn the_same_command_is_the_same_job_whatever_unit_was_defined_for_it() {
+        let first = job(Some("run-1"), &["apt-get", "upgrade"]);
+        assert!(first.same_as(&job(Some("run-2"), &["apt-get", "upgrade"])));
+        assert!(first.same_as(&job(None, &["apt-get", "upgrade"])));
+        assert!(!first.same_as(&job(Some("run-2"), &["apt-get", "dist-upgrade"])));
+        assert!(!job(Some("security"), &[]).same_as(&job(Some("kernel"), &[])));
+    }
 }

@@ -8,6 +8,7 @@ pub mod effect;
 pub mod error;
 pub mod event;
 pub mod exit;
+pub mod exit_codes;
 pub mod finding;
 pub mod guard;
 pub mod heal;

@@ -22,11 +22,6 @@ pub fn boot_id_from(path: &Path) -> io::Result<BootId> {
     Err(io::Error::new(io::ErrorKind::InvalidData, format!("{} does not hold a boot id", path.display())))
 }
 
-/// The machine is going down. Asking logind (`PreparingForShutdown`) is not built yet, so this says no.
-pub fn shutting_down() -> bool {
-    false
-}
-
 /// How many connections from elsewhere are established to this local port: none from loopback, from this host itself or
 /// from `health_checkers` (the balancer's own addresses). Whoever these are, they are still being served.
 pub fn established_connections(port: u16, health_checkers: &[IpAddr]) -> io::Result<usize> {

@@ -1,19 +1,34 @@
-//! The machine port: this machine, or in a rehearsal a stand-in that ends node and agent and starts them again.
+//! The machine port: this machine, by logind and systemd on the system bus; or in a rehearsal a stand-in that ends node and
+//! agent and starts them again.
 
 use super::identity::Metadata;
 use super::machine;
 use crate::causes::Causes;
 use crate::core::error::{Class, Fault};
+use crate::dbus::{Bus, Object, Trouble, read};
 use crate::http_client;
 use crate::ports::Host;
 use std::net::IpAddr;
 use std::path::Path;
-use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Asking for a restart takes at most this long.
+/// Asking the stand-in takes at most this long.
 const REBOOT_CALL: Duration = Duration::from_secs(20);
+
+const LOGIND: Object<'_> = Object {
+    service: "org.freedesktop.login1",
+    path: "/org/freedesktop/login1",
+    interface: "org.freedesktop.login1.Manager",
+};
+const SYSTEMD: Object<'_> = Object {
+    service: "org.freedesktop.systemd1",
+    path: "/org/freedesktop/systemd1",
+    interface: "org.freedesktop.systemd1.Manager",
+};
+
+/// Asking whether the machine goes down takes at most this long: the way back does not wait for a bus that hangs.
+const SHUTDOWN_CALL: Duration = Duration::from_secs(3);
 
 /// Package managers' lock files: who holds one is at work.
 const LOCKS: [(&str, &str); 5] = [
@@ -30,12 +45,31 @@ pub struct SystemHost {
     stand_in: Option<Arc<str>>,
     instance: Arc<str>,
     metadata: Option<Metadata>,
+    bus: Bus,
 }
 
 impl SystemHost {
     /// `stand_in`: base URL of a rehearsal's stand-in for machines. `metadata`: where the lifecycle is asked.
-    pub fn new(stand_in: Option<Arc<str>>, instance: Arc<str>, metadata: Option<Metadata>) -> SystemHost {
-        SystemHost { stand_in, instance, metadata }
+    pub fn new(stand_in: Option<Arc<str>>, instance: Arc<str>, metadata: Option<Metadata>, bus: Bus) -> SystemHost {
+        SystemHost { stand_in, instance, metadata, bus }
+    }
+
+    /// logind, which lets others finish first: no more than polkit allows, so nothing is asked of a person.
+    async fn ask_logind(&self) -> Result<(), Fault> {
+        match self.bus.call(LOGIND, "Reboot", &(false,)).await {
+            Ok(_) => Ok(()),
+            Err(trouble) => Err(no_reboot(&trouble)),
+        }
+    }
+
+    async fn property<T>(&self, object: Object<'_>, name: &str) -> Result<T, Trouble>
+    where
+        T: TryFrom<zbus::OwnedVariant>,
+    {
+        let properties = Object { interface: "org.freedesktop.DBus.Properties", ..object };
+        let answer = self.bus.call(properties, "Get", &(object.interface, name)).await?;
+        let value: zbus::OwnedVariant = read(&answer)?;
+        T::try_from(value).map_err(|_| Trouble::Unanswered(format!("{name} is of another kind than expected")))
     }
 
     async fn ask_stand_in(&self, base: &str) -> Result<(), Fault> {
@@ -51,18 +85,21 @@ impl SystemHost {
     }
 }
 
-async fn ask_systemd() -> Result<(), Fault> {
-    let mut command = tokio::process::Command::new("systemctl");
-    command.arg("reboot").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).kill_on_drop(true);
-    match tokio::time::timeout(REBOOT_CALL, command.output()).await {
-        Err(_) => Err(Fault::transport("systemctl reboot did not come back")),
-        Ok(Err(e)) => Err(Fault::transport(format!("systemctl reboot could not be started: {e}"))),
-        Ok(Ok(out)) if out.status.success() => Ok(()),
-        Ok(Ok(out)) => {
-            let said = String::from_utf8_lossy(&out.stderr).trim().to_owned();
-            Err(Fault::new(Class::Refused, format!("systemctl reboot: {} ({said})", out.status)))
-        }
+/// systemd is this machine's service manager: sd_booted(3).
+fn systemd_runs() -> bool {
+    Path::new("/run/systemd/system").is_dir()
+}
+
+/// As a fault of asking for a restart, with what helps.
+fn no_reboot(trouble: &Trouble) -> Fault {
+    if trouble.denied() {
+        let text = format!(
+            "logind does not let the agent restart this machine ({trouble}): is backstop.rules among polkit's \
+                            rules? does somebody inhibit it (systemd-inhibit --list)?"
+        );
+        return Fault::new(Class::Refused, text);
     }
+    trouble.write_fault("asking logind for a restart")
 }
 
 /// Who holds a lock on this file, by the kernel's table of locks; `None` = nobody, or no such file.
@@ -84,12 +121,20 @@ impl Host for SystemHost {
     async fn reboot(&self) -> Result<(), Fault> {
         match &self.stand_in {
             Some(base) => self.ask_stand_in(base).await,
-            None => ask_systemd().await,
+            None => self.ask_logind().await,
         }
     }
 
-    fn shutting_down(&self) -> bool {
-        machine::shutting_down()
+    async fn shutting_down(&self) -> bool {
+        if self.stand_in.is_some() || !systemd_runs() {
+            return false;
+        }
+        // Asked twice, since `systemctl --force` passes logind by. No answer is no sign of it: the way back goes on.
+        let asked = async {
+            self.property::<bool>(LOGIND, "PreparingForShutdown").await == Ok(true)
+                || self.property::<String>(SYSTEMD, "SystemState").await.as_deref() == Ok("stopping")
+        };
+        tokio::time::timeout(SHUTDOWN_CALL, asked).await.unwrap_or(false)
     }
 
     async fn lifecycle(&self) -> Result<Option<Arc<str>>, Fault> {
@@ -104,5 +149,21 @@ impl Host for SystemHost {
             std::fs::read_to_string("/proc/locks").map_err(|e| Fault::transport(format!("/proc/locks: {e}")))?;
         let busy = LOCKS.iter().find(|(path, _)| locked(Path::new(path), &table));
         Ok(busy.map(|(path, name)| format!("{name} (lock {path})")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_restart_that_may_not_be_asked_for_is_refused_and_one_without_an_answer_is_in_doubt() {
+        let denied = Trouble::Said {
+            name: "org.freedesktop.DBus.Error.InteractiveAuthorizationRequired".to_owned(),
+            text: "Interactive authentication required.".to_owned(),
+        };
+        let fault = no_reboot(&denied);
+        assert!(fault.class == Class::Refused && fault.message.contains("backstop.rules"), "{fault}");
+        assert_eq!(no_reboot(&Trouble::Unanswered("gone".to_owned())).class, Class::OutcomeUnknown);
     }
 }

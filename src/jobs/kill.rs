@@ -10,6 +10,7 @@ use super::processes::{self, Process};
 use super::supervise::push;
 use super::verdict::{JobDir, Started};
 use crate::clock::{Clock as _, SystemClock};
+use crate::core::exit_codes::ExitCodes;
 use crate::core::job::{JobResult, JobStatus, Verdict};
 use rustix::process::Signal;
 use std::collections::BTreeSet;
@@ -83,7 +84,12 @@ pub(super) fn kill(path: &Path, grace_ms: u64) -> io::Result<()> {
 }
 
 fn killed(output_tail: &str) -> Verdict {
-    Verdict { result: JobResult::Killed, reboot_needed: false, output_tail: output_tail.into() }
+    Verdict {
+        result: JobResult::Killed,
+        reboot_needed: false,
+        output_tail: output_tail.into(),
+        codes: ExitCodes::Plain,
+    }
 }
 
 /// A disk that does not take it, also without the output, brings no process back: the job counts as lost then.

@@ -12,9 +12,19 @@
 //! [`crate::ports::Jobs::kill`] takes `started` itself where nobody has it yet. So **whoever saw `New` and decides
 //! against the job must `kill` it**, to be certain that it will never run.
 
+//!
+//! Where there is systemd a job is a unit instead ([`systemd`], [`units`]): the same directory holds a note of what was started,
+//! and the unit writes the verdict ([`ended`], [`line`]). [`runner`] chooses.
+
+pub mod ended;
 pub mod kill;
+pub mod line;
 pub mod output;
 pub mod process;
 pub mod processes;
+pub mod runner;
 pub mod supervise;
+pub mod systemd;
+pub mod unit_file;
+pub mod units;
 pub mod verdict;

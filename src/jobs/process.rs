@@ -14,7 +14,7 @@ use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, BufReader};
 
 /// How long the disk has for looking at, or writing, a job's files.
-const DISK_WAIT: Duration = Duration::from_secs(10);
+pub(super) const DISK_WAIT: Duration = Duration::from_secs(10);
 /// How long the supervisor has to take the job, in milliseconds. Only a stalled disk needs more.
 const START_TIMEOUT_MS: u64 = 10_000;
 /// How long a job has between SIGTERM and SIGKILL, in milliseconds.

@@ -4,6 +4,7 @@
 use super::output::{Output, TAIL_BYTES_MAX};
 use super::processes::{self, Marks, Process};
 use super::verdict::{JobDir, OUTPUT, Order, Started, readable_tail};
+use crate::core::exit_codes::ExitCodes;
 use crate::core::job::{JobResult, Verdict};
 use rustix::fs::Mode;
 use rustix::io::Errno;
@@ -109,10 +110,11 @@ async fn supervise(dir: &JobDir, order: &Order, starter: u32) -> io::Result<()> 
             watch.outcome(&mut signals).await
         }
     };
+    let codes = order.job.argv.first().map_or(ExitCodes::Plain, |program| ExitCodes::of_program(program));
     let reboot_needed = order.reboot_markers.iter().any(|marker| marker.exists());
     let output_tail = readable_tail(output.end(), TAIL_BYTES_MAX).into();
     output.finish();
-    write_down(dir, &Verdict { result, reboot_needed, output_tail }).await
+    write_down(dir, &Verdict { result, reboot_needed, output_tail, codes }).await
 }
 
 /// A full disk may well be what the job did: the output gives its space back, and the verdict is tried for a while.

@@ -2,6 +2,7 @@
 
 use super::output::{self, TAIL_BYTES_MAX};
 use super::processes::{self, Marks, Process};
+use super::systemd::Note;
 use crate::core::job::{JobSpec, JobStatus, Verdict};
 use crate::host::machine;
 use crate::state::disk::{Disk, LinuxDisk};
@@ -15,6 +16,7 @@ const SPEC: &str = "spec.json";
 const STARTED: &str = "started";
 const VERDICT: &str = "verdict";
 const KILL: &str = "kill";
+const NOTE: &str = "unit";
 /// The job's output.
 pub(super) const OUTPUT: &str = "output";
 
@@ -166,6 +168,17 @@ impl JobDir {
         Ok(serde_json::from_slice(&bytes)?)
     }
 
+    /// What was noted of a unit that does the job; `None` = no unit does. One that cannot be understood is an error: it
+    /// may have been started.
+    pub(super) fn note(&self) -> io::Result<Option<Note>> {
+        Ok(self.disk.read(NOTE)?.map(|bytes| serde_json::from_slice(&bytes)).transpose()?)
+    }
+
+    /// Notes it. `Ok`: durable.
+    pub(super) fn write_note(&self, note: &Note) -> io::Result<()> {
+        self.disk.replace(NOTE, &serde_json::to_vec(note)?)
+    }
+
     /// Writes down how it ended. `Ok`: durable.
     pub fn write_verdict(&self, verdict: &Verdict) -> io::Result<()> {
         let bytes = snapshot::encode(VERDICT_SCHEMA, 1, verdict).map_err(io::Error::other)?;
@@ -249,10 +262,16 @@ pub fn readable_tail(raw: &[u8], bytes_max: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::core::exit_codes::ExitCodes;
     use crate::core::job::JobResult;
 
     fn verdict() -> Verdict {
-        Verdict { result: JobResult::Exited(0), reboot_needed: true, output_tail: "done".into() }
+        Verdict {
+            result: JobResult::Exited(0),
+            reboot_needed: true,
+            output_tail: "done".into(),
+            codes: ExitCodes::Plain,
+        }
     }
 
     fn dead_supervisor() -> Started {

@@ -282,3 +282,27 @@ mod tests {
         replace_public(&dir.path().join("missing/a.prom"), b"").unwrap_err();
     }
 }
+
+/// Replaces a file that another user reads, durably: after `Ok` the new one is there after a power cut too, and never is there
+/// anything in between. Its directory is one that only this user writes to.
+pub fn replace_durably(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
+    let name =
+        path.file_name().ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "a path without a file name"))?;
+    let parent = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let dir = rustix::fs::open(parent, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+    let mut temporary = std::ffi::OsString::from(".");
+    temporary.push(name);
+    temporary.push(".tmp");
+    match rustix::fs::unlinkat(&dir, &temporary, AtFlags::empty()) {
+        Ok(()) | Err(Errno::NOENT) => {}
+        Err(e) => return Err(e.into()),
+    }
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let mode = Mode::from_raw_mode(mode);
+    let mut file = File::from(rustix::fs::openat(&dir, &temporary, flags, mode)?);
+    rustix::fs::fchmod(&file, mode)?; // whatever the umask
+    file.write_all(bytes)?;
+    file.sync_all()?;
+    rustix::fs::renameat(&dir, &temporary, &dir, name)?;
+    Ok(rustix::fs::fsync(&dir)?)
+}

@@ -10,6 +10,7 @@ use backstop::alerts::Rendered;
 use backstop::clock::{Clock, ManualClock};
 use backstop::core::client_node::ClientNode;
 use backstop::core::error::{Class, Fault};
+use backstop::core::exit_codes::ExitCodes;
 use backstop::core::ids::InstanceId;
 use backstop::core::job::{JobResult, JobSpec, JobStatus, Verdict};
 use backstop::core::member::{Member, Says};
@@ -182,7 +183,7 @@ pub struct Fake {
 }
 
 pub fn good() -> Verdict {
-    Verdict { result: JobResult::Exited(0), reboot_needed: false, output_tail: "".into() }
+    Verdict { result: JobResult::Exited(0), reboot_needed: false, output_tail: "".into(), codes: ExitCodes::Plain }
 }
 
 impl Fake {
@@ -681,7 +682,7 @@ impl Host for Fake {
         Ok(())
     }
 
-    fn shutting_down(&self) -> bool {
+    async fn shutting_down(&self) -> bool {
         false
     }
 

@@ -199,8 +199,13 @@ async fn no_reboot_while_a_package_manager_is_at_work() {
     fake.job_ends(None);
     let r = Running::start(&fake).await;
     r.pass(2).await;
-    let job =
-        JobSpec { name: "patch".into(), argv: vec!["patch".into()], reboots: false, reboot: RebootPolicy::Always };
+    let job = JobSpec {
+        name: "patch".into(),
+        argv: vec!["patch".into()],
+        reboots: false,
+        reboot: RebootPolicy::Always,
+        unit: None,
+    };
     assert!(matches!(r.begin(Kind::Patch(job)).await, RunReply::Started { .. }));
     r.until("patch", 100, |r| r.stage() == Some(StageName::Patch)).await;
     fake.package_manager(Some("apt"));
@@ -225,7 +230,8 @@ async fn while_a_failed_cycle_goes_home_its_job_attaches_and_another_one_hears_o
         .await;
     let same = r.run_job().await;
     assert!(matches!(&same, RunReply::Attached { cycle: c, .. } if *c == cycle), "{same:?}");
-    let other = JobSpec { name: "b".into(), argv: vec!["b".into()], reboots: false, reboot: RebootPolicy::Never };
+    let other =
+        JobSpec { name: "b".into(), argv: vec!["b".into()], reboots: false, reboot: RebootPolicy::Never, unit: None };
     let other = r.begin(Kind::Patch(other)).await;
     assert!(matches!(other, RunReply::Refused { exit: 100, .. }), "{other:?}");
 }

@@ -172,8 +172,13 @@ impl Running {
     }
 
     pub async fn run_job(&self) -> RunReply {
-        let job =
-            JobSpec { name: "patch".into(), argv: vec!["patch".into()], reboots: false, reboot: RebootPolicy::Never };
+        let job = JobSpec {
+            name: "patch".into(),
+            argv: vec!["patch".into()],
+            reboots: false,
+            reboot: RebootPolicy::Never,
+            unit: None,
+        };
         self.begin(Kind::Patch(job)).await
     }
 

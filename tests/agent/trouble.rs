@@ -135,7 +135,7 @@ async fn a_job_that_would_fill_the_state_file_is_refused_before_anything_leaves(
     r.pass(2).await;
     let job = |arg: String| {
         let argv = vec!["sh".into(), "-c".into(), arg.as_str().into()];
-        Kind::Patch(JobSpec { name: "patch".into(), argv, reboots: false, reboot: RebootPolicy::Never })
+        Kind::Patch(JobSpec { name: "patch".into(), argv, reboots: false, reboot: RebootPolicy::Never, unit: None })
     };
     // Each of them takes two bytes in the file.
     let reply = r.begin(job("\"".repeat(16_000))).await;

@@ -5,6 +5,7 @@ use crate::running::Running;
 use backstop::control::protocol::RunReply;
 use backstop::core::cycle::StageName;
 use backstop::core::exit::Exit;
+use backstop::core::exit_codes::ExitCodes;
 use backstop::core::job::{JobResult, Verdict};
 
 async fn started(fake: &Fake) -> Running {
@@ -103,7 +104,12 @@ async fn the_way_back_never_waits_for_the_fleet_record() {
 }
 
 fn failed_job() -> Verdict {
-    Verdict { result: JobResult::Exited(100), reboot_needed: true, output_tail: "E: broken".into() }
+    Verdict {
+        result: JobResult::Exited(100),
+        reboot_needed: true,
+        output_tail: "E: broken".into(),
+        codes: ExitCodes::Plain,
+    }
 }
 
 /// The latch of a failure, from the failure on: the node goes home without it, a page says what the record does not yet,

@@ -5,6 +5,7 @@ use backstop::control::protocol::{
 };
 use backstop::core::cycle::{Ended, StageName};
 use backstop::core::exit::Exit;
+use backstop::core::exit_codes::ExitCodes;
 use backstop::core::guard::{Guard, Said, Verdict, Verdicts};
 use backstop::core::ids::{CycleId, LatchId};
 use backstop::core::job::{JobResult, Verdict as JobVerdict};
@@ -41,6 +42,7 @@ pub(crate) fn ended(exit: Exit) -> Ended {
             result: JobResult::Exited(0),
             reboot_needed: true,
             output_tail: "1 upgraded".into(),
+            codes: ExitCodes::Plain,
         }),
         at: Now { wall_ms: AT + 8 * MIN, boot: BootId("b".into()), since_boot_ms: 5 },
         out_ms: 479_000,

@@ -2,6 +2,7 @@
 
 use crate::jobs::{CYCLE, LONG_MS, World, gone, shell};
 use crate::processes::wait_for;
+use backstop::core::exit_codes::ExitCodes;
 use backstop::core::job::{JobResult, JobStatus, Verdict};
 use backstop::jobs::kill::KILL_BOUND_MS;
 use backstop::jobs::processes::find;
@@ -53,7 +54,12 @@ fn a_stopped_supervisor_is_killed_with_all_that_its_job_started_in_whatever_sess
     for pid in pids.into_iter().chain([supervisor]) {
         assert!(gone(pid), "{pid} of {pids:?} or the supervisor {supervisor} is alive after the kill");
     }
-    let verdict = Verdict { result: JobResult::Killed, reboot_needed: false, output_tail: "said before".into() };
+    let verdict = Verdict {
+        result: JobResult::Killed,
+        reboot_needed: false,
+        output_tail: "said before".into(),
+        codes: ExitCodes::Plain,
+    };
     assert_eq!(world.ask(), JobStatus::Ended(verdict));
 }
 

@@ -20,7 +20,7 @@ pub(crate) fn shell(script: &str) -> JobSpec {
 
 fn command(argv: &[&str]) -> JobSpec {
     let argv = argv.iter().map(|a| (*a).into()).collect();
-    JobSpec { name: "test".into(), argv, reboots: false, reboot: RebootPolicy::Never }
+    JobSpec { name: "test".into(), argv, reboots: false, reboot: RebootPolicy::Never, unit: None }
 }
 
 pub(crate) struct World {

@@ -1,10 +1,15 @@
 //! Adapters that need nothing but a config: whoever looks at the fleet has the same ones, with an agent or without.
 
 use crate::config::{Config, Store};
+use crate::dbus::Bus;
 use crate::elbv2::{Elb, ElbSettings, ElbTimeouts};
 use crate::fleet;
 use crate::fleet::elasticsearch::{EsFleet, EsFleetSettings};
 use crate::fleet::file::FileFleet;
+use crate::jobs::process::{JobSettings, ProcessJobs};
+use crate::jobs::runner::{Runner, Which, systemd_runs};
+use crate::jobs::systemd::SystemdJobs;
+use crate::jobs::units::SystemdUnits;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -29,6 +34,15 @@ pub(in crate::cli) fn store(c: &Config) -> fleet::Store {
         Store::File { dir } => fleet::Store::File(FileFleet::at(dir)),
         Store::Elasticsearch { index } => fleet::Store::Elasticsearch(EsFleet::new(record_settings(c, index))),
     }
+}
+
+/// Patch jobs.
+pub(in crate::cli) fn jobs(c: &Config, bus: &Bus) -> Runner {
+    let output_bytes_max = u64::from(c.job_output_max_kib).saturating_mul(1024);
+    let process = ProcessJobs::new(&c.paths.state_dir, JobSettings { output_bytes_max, ..JobSettings::default() });
+    let units = SystemdJobs::new(&c.paths.state_dir, SystemdUnits::new(bus.clone()));
+    let which = if c.jobs_are_units(systemd_runs()) { Which::Systemd } else { Which::Process };
+    Runner::new(which, process, units)
 }
 
 /// The servers in the order of the config, and the own node last.

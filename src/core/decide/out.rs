@@ -317,13 +317,13 @@ impl Turn<'_> {
             JobStatus::Ended(verdict) => {
                 self.c.verdict = Some(verdict.clone());
                 if !verdict.good() {
-                    self.fail(FailureClass::Job, &format!("the job failed: {}", verdict.result));
+                    self.fail(FailureClass::Job, &format!("the job failed: {}", verdict.said()));
                     return self.go(Stage::Check);
                 }
                 let policy = self.c.plan.job().map_or(RebootPolicy::Never, |j| j.reboot);
                 let wanted = match policy {
                     RebootPolicy::Never => false,
-                    RebootPolicy::WhenNeeded => verdict.reboot_needed,
+                    RebootPolicy::WhenNeeded => verdict.wants_reboot(),
                     RebootPolicy::Always => true,
                 };
                 let from = self.now.boot.clone();

@@ -12,6 +12,7 @@ use super::super::cycle::{Cycle, Doubt, Durable, Ended, FailureClass, RecordSeen
 use super::super::error::{Class, Fault, Jitter};
 use super::super::event::Event;
 use super::super::exit::Exit;
+use super::super::exit_codes::ExitCodes;
 use super::super::guard::{Guard, Said, Verdict as GuardVerdict, Verdicts};
 use super::super::invariant;
 use super::super::job::{JobResult, JobStatus, Verdict};
@@ -72,7 +73,12 @@ fn pass() -> CheckPass {
 }
 
 fn ended(code: i32, reboot_needed: bool) -> JobStatus {
-    JobStatus::Ended(Verdict { result: JobResult::Exited(code), reboot_needed, output_tail: "tail".into() })
+    JobStatus::Ended(Verdict {
+        result: JobResult::Exited(code),
+        reboot_needed,
+        output_tail: "tail".into(),
+        codes: ExitCodes::Plain,
+    })
 }
 
 /// Every kind of event with every shape of answer. The first of each pair is the kind.

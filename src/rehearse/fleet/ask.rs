@@ -32,6 +32,7 @@ pub struct RunOutcome {
 /// A request to patch with this command.
 pub fn patch_request(name: &str, argv: &[&str], reboot: RebootPolicy) -> RunRequest {
     RunRequest {
+        unit: None,
         name: name.to_owned(),
         argv: argv.iter().map(|a| (*a).to_owned()).collect(),
         reboot,

@@ -400,7 +400,7 @@ fn when_the_machine_restarts_is_the_jobs_word_or_the_policy() {
     for (policy, needed, expected) in
         [(Never, true, false), (WhenNeeded, false, false), (WhenNeeded, true, true), (Always, false, true)]
     {
-        let job = JobSpec { name: "p".into(), argv: vec![], reboots: false, reboot: policy };
+        let job = JobSpec { name: "p".into(), argv: vec![], reboots: false, reboot: policy, unit: None };
         let mut driver = Driver::new(cycle_in(StageName::Patch, &Kind::Patch(job), &at(0)), at(0));
         driver.feed(&Event::Job(Ok(ended(0, needed))));
         assert_eq!(driver.stage() == Some(StageName::Reboot), expected, "{policy:?} {needed}");
@@ -409,7 +409,7 @@ fn when_the_machine_restarts_is_the_jobs_word_or_the_policy() {
 
 #[test]
 fn a_failed_job_is_never_followed_by_a_reboot() {
-    let job = JobSpec { name: "p".into(), argv: vec![], reboots: false, reboot: RebootPolicy::Always };
+    let job = JobSpec { name: "p".into(), argv: vec![], reboots: false, reboot: RebootPolicy::Always, unit: None };
     let mut driver = Driver::new(cycle_in(StageName::Patch, &Kind::Patch(job), &at(0)), at(0));
     driver.feed(&Event::Job(Ok(ended(2, true))));
     assert_eq!(driver.stage(), Some(StageName::Check));
@@ -479,7 +479,7 @@ fn a_slot_that_is_gone_before_job_or_reboot_fails_the_cycle() {
 #[test]
 fn a_boot_that_changes_under_a_job_fails_it_unless_the_job_says_that_it_reboots() {
     for reboots in [false, true] {
-        let job = JobSpec { name: "p".into(), argv: vec![], reboots, reboot: RebootPolicy::Never };
+        let job = JobSpec { name: "p".into(), argv: vec![], reboots, reboot: RebootPolicy::Never, unit: None };
         let mut driver = Driver::new(cycle_in(StageName::Patch, &Kind::Patch(job), &at(0)), at(0));
         driver.now = boot_2(60_000);
         driver.restart();

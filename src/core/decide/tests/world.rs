@@ -4,6 +4,7 @@ use super::super::super::cycle::{Cycle, Durable, Failure, FailureClass, Seen, St
 use super::super::super::effect::{Effect, Want};
 use super::super::super::error::{Fault, Jitter};
 use super::super::super::event::Event;
+use super::super::super::exit_codes::ExitCodes;
 use super::super::super::job::{JobResult, JobSpec, RebootPolicy, Verdict};
 use super::super::super::page::{self, Page};
 use super::super::super::plan::{Kind, Limits, Plan};
@@ -27,8 +28,13 @@ pub(super) fn hold() -> Hold {
 }
 
 pub(super) fn kinds() -> Vec<Kind> {
-    let job =
-        JobSpec { name: "patch".into(), argv: vec!["patch".into()], reboots: false, reboot: RebootPolicy::WhenNeeded };
+    let job = JobSpec {
+        name: "patch".into(),
+        argv: vec!["patch".into()],
+        reboots: false,
+        reboot: RebootPolicy::WhenNeeded,
+        unit: None,
+    };
     vec![Kind::Patch(job), Kind::Hold(hold()), Kind::Return, Kind::Recovery]
 }
 
@@ -132,7 +138,12 @@ pub(super) fn cycle_in(name: StageName, kind: &Kind, now: &Now) -> Durable {
     c.deadline = Deadline::start(now, super::super::super::cycle::stage_ms(&c.plan, &stage));
     c.out_since = (name != StageName::Claim).then(|| now.clone());
     if name == StageName::Reboot {
-        c.verdict = Some(Verdict { result: JobResult::Exited(0), reboot_needed: true, output_tail: "".into() });
+        c.verdict = Some(Verdict {
+            result: JobResult::Exited(0),
+            reboot_needed: true,
+            output_tail: "".into(),
+            codes: ExitCodes::Plain,
+        });
     }
     c.stage = stage;
     Durable { cycle: Some(c), ..Durable::new("i-0".into()) }

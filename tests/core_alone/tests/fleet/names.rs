@@ -103,6 +103,7 @@ impl Names {
             argv: vec!["patch".into()],
             reboots: false,
             reboot: if f.reboot { RebootPolicy::Always } else { RebootPolicy::Never },
+            unit: None,
         };
         for i in 0..f.n {
             for c in [1, 2, HOLD, RETURN] {

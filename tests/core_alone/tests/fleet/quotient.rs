@@ -100,6 +100,7 @@ impl<'a> Quotient<'a> {
             result: v.result.clone(),
             reboot_needed: v.reboot_needed,
             output_tail: self.names.empty.clone(),
+            codes: v.codes,
         });
         let deadline = self.deadline(&c.deadline);
         Cycle {

@@ -9,6 +9,7 @@ use backstop_core_alone::decide::{Step, decide, settle_commit};
 use backstop_core_alone::effect::{Effect, Want};
 use backstop_core_alone::error::{Fault, Jitter};
 use backstop_core_alone::event::Event;
+use backstop_core_alone::exit_codes::ExitCodes;
 use backstop_core_alone::guard::{self, Fact, Facts};
 use backstop_core_alone::job::{JobResult, JobStatus, Verdict};
 use backstop_core_alone::member::{FleetView, in_service};
@@ -549,7 +550,7 @@ fn leavers(names: &Names, r: &Record) -> u8 {
 fn job_status(job: Job) -> JobStatus {
     let ended = |code| {
         let result = JobResult::Exited(code);
-        JobStatus::Ended(Verdict { result, reboot_needed: false, output_tail: "".into() })
+        JobStatus::Ended(Verdict { result, reboot_needed: false, output_tail: "".into(), codes: ExitCodes::Plain })
     };
     match job {
         Job::New => JobStatus::New,
