@@ -92,7 +92,9 @@ pub(crate) fn bind(
     directory(path.parent().unwrap_or(Path::new("/")))?;
     make_room(path, replace)?;
     let listener = listen(path).map_err(|e| io("bind and listen (a path may have 107 bytes)")(e.into()))?;
-    if let Some(gid) = gid
+    // Made by an agent of that group it has the group already; its sandbox lets it change nobody's.
+    let has = |gid| std::fs::metadata(path).is_ok_and(|meta| std::os::unix::fs::MetadataExt::gid(&meta) == gid);
+    if let Some(gid) = gid.filter(|gid| !has(*gid))
         && let Err(error) = std::os::unix::fs::chown(path, None, Some(gid))
     {
         // Fewer can connect then, which is no reason to be without an agent.

@@ -97,7 +97,6 @@ impl ExitCodes {
     }
 
     /// The least of them; not stored.
-    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
     pub fn is_plain(&self) -> bool {
         *self == ExitCodes::Plain
     }

@@ -85,7 +85,7 @@ impl SystemHost {
     }
 }
 
-/// systemd is this machine's service manager: sd_booted(3).
+/// systemd is this machine's service manager: `sd_booted(3)`.
 fn systemd_runs() -> bool {
     Path::new("/run/systemd/system").is_dir()
 }

@@ -66,7 +66,7 @@ fn ended(instance: &str) -> io::Result<()> {
     }
     let invocation = var("INVOCATION_ID");
     // Others may read a directory that is not the agent's group's: then nothing of the output goes there.
-    let private = std::fs::metadata(dir)?.mode() & 0o007 == 0;
+    let private = !rustix::fs::Mode::from_raw_mode(std::fs::metadata(dir)?.mode()).intersects(rustix::fs::Mode::RWXO);
     let line = Line {
         result: var("SERVICE_RESULT"),
         code: var("EXIT_CODE"),

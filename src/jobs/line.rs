@@ -82,7 +82,11 @@ impl Line {
         let codes = match result {
             // The unit's own SuccessExitStatus= comes before any table.
             JobResult::Exited(code) if self.result == "success" && !self.codes.good(code) => ExitCodes::Unit,
-            _ => self.codes,
+            JobResult::Exited(_)
+            | JobResult::Signalled(_)
+            | JobResult::TimedOut
+            | JobResult::Killed
+            | JobResult::NotStarted(_) => self.codes,
         };
         let tail = readable_tail(self.tail.as_bytes(), super::output::TAIL_BYTES_MAX);
         let tail = if self.result == "oom-kill" { format!("the kernel ran out of memory\n{tail}") } else { tail };
@@ -215,7 +219,7 @@ mod tests {
     proptest! {
         #[test]
         fn what_is_written_is_read(status in "[A-Z0-9+]{0,8}", tail in "[^\0]{0,40}", reboot: bool) {
-            let line = Line { status, tail, reboot, ..line("signal", "killed", "") };
+            let line = Line { status, reboot, tail, ..line("signal", "killed", "") };
             prop_assert_eq!(Line::parse(line.text().as_bytes()), Some(line));
         }
 

@@ -213,7 +213,7 @@ fn running(root: &Path) -> io::Result<Vec<String>> {
 }
 
 /// Removes the directories of the oldest jobs, but none that may still run and not this one.
-fn prune(root: &Path, mine: &Path) {
+pub(super) fn prune(root: &Path, mine: &Path) {
     let Ok(entries) = std::fs::read_dir(root) else { return };
     let mut dirs: Vec<_> = entries
         .flatten()

@@ -2,6 +2,7 @@
 //! started is noted before it is asked for; how it ended is the verdict line that the unit itself has written ([`super::line`]).
 
 use super::line::{ENDED_BYTES_MAX, ENDED_DIR, Line};
+use super::process::prune;
 use super::unit_file::unit_name;
 use super::units::{NoStart, UnitState, Units};
 use super::verdict::{JobDir, check_cycle};
@@ -248,7 +249,11 @@ impl<U: Units> Jobs for SystemdJobs<U> {
                 }
                 Ok(JobStatus::Running)
             }
-            Judged::Ended(verdict) => Ok(JobStatus::Ended(verdict)),
+            Judged::Ended(verdict) => {
+                // The unit's line gives way to that of its next run. Where the disk does not take it, the line stands.
+                let _ = self.write_verdict(cycle, verdict.clone()).await;
+                Ok(JobStatus::Ended(verdict))
+            }
             Judged::Lost => Ok(JobStatus::Lost),
         }
     }
@@ -271,6 +276,12 @@ impl<U: Units> Jobs for SystemdJobs<U> {
         let boot = blocking(|| machine::boot_id().map(|boot| boot.0.to_string())).await?;
         let note = Note { instance, boot, before, accepted: false, invocation: None };
         self.write_note(cycle, note.clone()).await?;
+        let (root, path) = (Arc::clone(&self.root), self.path(cycle)?);
+        blocking(move || {
+            prune(&root, &path);
+            Ok(())
+        })
+        .await?;
         match self.units.start(&unit).await {
             Ok(()) => self.write_note(cycle, Note { accepted: true, ..note }).await,
             Err(NoStart::Refused(why)) => self.write_verdict(cycle, not_started(&why)).await,
@@ -353,7 +364,7 @@ fn notes(root: &Path) -> io::Result<Vec<(String, Note)>> {
             found.push((entry.metadata()?.modified()?, cycle, note));
         }
     }
-    found.sort_by(|a, b| a.0.cmp(&b.0));
+    found.sort_by_key(|(modified, ..)| *modified);
     Ok(found.into_iter().map(|(_, cycle, note)| (cycle, note)).collect())
 }
 

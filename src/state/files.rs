@@ -259,30 +259,6 @@ pub fn replace_public(path: &Path, bytes: &[u8]) -> io::Result<()> {
     Ok(rustix::fs::renameat(&dir, &temporary, &dir, name)?)
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::os::unix::fs::PermissionsExt as _;
-
-    #[test]
-    fn a_public_file_is_replaced_whole_readable_by_all_and_never_through_a_link() {
-        let dir = tempfile::tempdir().unwrap();
-        let (path, victim) = (dir.path().join("a.prom"), dir.path().join("victim"));
-        File::create(&victim).unwrap().write_all(b"precious").unwrap();
-        std::os::unix::fs::symlink(&victim, dir.path().join(".a.prom.new")).unwrap();
-        std::os::unix::fs::symlink(&victim, &path).unwrap();
-        for text in ["one\n", "two\n"] {
-            replace_public(&path, text.as_bytes()).unwrap();
-            assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
-            assert!(std::fs::symlink_metadata(&path).unwrap().is_file());
-            assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o644);
-        }
-        assert_eq!(std::fs::read_to_string(&victim).unwrap(), "precious");
-        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 2, "nothing temporary is left");
-        replace_public(&dir.path().join("missing/a.prom"), b"").unwrap_err();
-    }
-}
-
 /// Replaces a file that another user reads, durably: after `Ok` the new one is there after a power cut too, and never is there
 /// anything in between. Its directory is one that only this user writes to.
 pub fn replace_durably(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
@@ -305,4 +281,28 @@ pub fn replace_durably(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
     file.sync_all()?;
     rustix::fs::renameat(&dir, &temporary, &dir, name)?;
     Ok(rustix::fs::fsync(&dir)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt as _;
+
+    #[test]
+    fn a_public_file_is_replaced_whole_readable_by_all_and_never_through_a_link() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, victim) = (dir.path().join("a.prom"), dir.path().join("victim"));
+        File::create(&victim).unwrap().write_all(b"precious").unwrap();
+        std::os::unix::fs::symlink(&victim, dir.path().join(".a.prom.new")).unwrap();
+        std::os::unix::fs::symlink(&victim, &path).unwrap();
+        for text in ["one\n", "two\n"] {
+            replace_public(&path, text.as_bytes()).unwrap();
+            assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
+            assert!(std::fs::symlink_metadata(&path).unwrap().is_file());
+            assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o644);
+        }
+        assert_eq!(std::fs::read_to_string(&victim).unwrap(), "precious");
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 2, "nothing temporary is left");
+        replace_public(&dir.path().join("missing/a.prom"), b"").unwrap_err();
+    }
 }

@@ -56,7 +56,7 @@ impl Units for Fake {
         it.starts.push(unit.to_owned());
         let no_start = it.no_start.take();
         if no_start.is_none() || it.starts_in_doubt {
-            it.invocations += 1;
+            it.invocations = it.invocations.saturating_add(1);
             let invocation = format!("{:032x}", it.invocations);
             let running = UnitState { active: "activating".into(), invocation, ..loaded() };
             it.units.insert(unit.to_owned(), running);
@@ -161,17 +161,14 @@ impl World {
 }
 
 fn exited(status: &JobStatus) -> Option<i32> {
-    match status {
-        JobStatus::Ended(Verdict { result: JobResult::Exited(code), .. }) => Some(*code),
-        _ => None,
-    }
+    if let JobStatus::Ended(Verdict { result: JobResult::Exited(code), .. }) = status { Some(*code) } else { None }
 }
 
 fn not_begun(status: &JobStatus) -> Option<String> {
-    match status {
-        JobStatus::Ended(Verdict { result: JobResult::NotStarted(why), .. }) => Some(why.to_string()),
-        _ => None,
+    if let JobStatus::Ended(Verdict { result: JobResult::NotStarted(why), .. }) = status {
+        return Some(why.to_string());
     }
+    None
 }
 
 #[test]
@@ -384,6 +381,16 @@ fn a_note_that_cannot_be_read_starts_nothing() {
     std::io::Write::write_all(&mut std::fs::File::create(note).unwrap(), b"{").unwrap();
     assert!(world.start().is_err());
     assert_eq!(world.starts(), 1);
+}
+
+#[test]
+fn a_verdict_that_was_told_stays_when_the_unit_runs_again() {
+    let world = World::new();
+    world.start().unwrap();
+    world.ends("exit-code", "7");
+    assert_eq!(exited(&world.ask()), Some(7));
+    world.line("dd", "success", "0");
+    assert_eq!(exited(&world.ask()), Some(7));
 }
 
 #[test]
