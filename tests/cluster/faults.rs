@@ -309,6 +309,18 @@ async fn over_tls_only_a_server_of_the_stated_authority_is_believed() {
     assert_eq!(wary.read().await.unwrap_err().class, Class::Transport);
     assert!(matches!(wary.compare_and_set(&version, b"x".to_vec()).await, Err(CasFault::Fault(_))));
     assert_eq!(relay.seen().len(), seen, "nothing came through");
+    // The record is read and written with the client certificate, by both clients that the store has.
+    let mutual = Front::start(&Terms { mutual: true, ..Terms::GOOD }, relay.address(), true).await;
+    let pem = mutual.identity.with_key();
+    let known = EsFleet::new(EsFleetSettings {
+        ca_file: Some(mutual.identity.pem().into()),
+        client_cert_file: Some(pem.path().to_str().unwrap().into()),
+        ..settings(&[mutual.url().into()])
+    });
+    let version = known.compare_and_set(&version, b"{}".to_vec()).await.unwrap();
+    assert_eq!(known.read().await.unwrap().unwrap().1, version);
+    known.members().await.unwrap();
+    assert!(!format!("{known:?}").contains("PRIVATE"), "{known:?}");
     let other = Front::start(&Terms { name: "es-9.example", ..Terms::GOOD }, relay.address(), true).await;
     let ca: Arc<str> = other.identity.pem().into();
     let elsewhere = EsFleet::new(EsFleetSettings { ca_file: Some(ca), ..settings(&[other.url().into()]) });
