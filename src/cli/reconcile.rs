@@ -140,7 +140,7 @@ pub(super) fn reconcile(args: &Args, file: &Path, out: &mut Out) -> anyhow::Resu
             nodes: NodeChecker::new(),
             fleet: Fleet::new(adapters::store(&config), config.fleet.as_str().into()),
         };
-        tick(&eyes, &config, &host, args.apart, &clock).await
+        tick(&eyes, &config, &config.node.name, args.apart, &clock).await
     });
     // A read that never returns must not keep the process.
     runtime.shutdown_background();

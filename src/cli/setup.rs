@@ -48,7 +48,13 @@ pub(super) fn config(verb: &ConfigVerb, default: &Path, out: &mut Out) -> Exit {
         ConfigVerb::Check(args) => {
             let file = args.file.as_deref().unwrap_or(default);
             match config::load(file, &hostname()) {
-                Ok((config, warnings)) => {
+                Ok((config, mut warnings)) => {
+                    // What it names has to be there as well, and readable by whoever asks.
+                    let files = config::check_files(&config);
+                    if let Some(problems) = Problems::new(files.problems) {
+                        return bad(&problems, args.json, out);
+                    }
+                    warnings.extend(files.warnings);
                     if args.json {
                         out.json(&Checked {
                             v: crate::control::protocol::VERSION,

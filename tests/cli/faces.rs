@@ -289,4 +289,12 @@ async fn help_documents_every_exit_code_and_config_needs_no_agent() {
     world.backstop(&["config", "show"]).await.exits(0).says(&["minimum_healthy = 3"]);
     let ran = world.backstop(&["config", "check", "/dev/null"]).await;
     ran.exits(2).complains(&["/dev/null", "expected"]);
+    // What the file names has to be there too: nobody finds out at night that a key is missing.
+    let text = std::fs::read_to_string(world.path("backstop.toml")).unwrap();
+    let mut named = std::fs::File::create(world.path("named.toml")).unwrap();
+    let keys = "\n[elasticsearch]\napi_key_file = \"/nonexistent/es.key\"\n";
+    std::io::Write::write_all(&mut named, format!("{text}{keys}").as_bytes()).unwrap();
+    let named = world.path("named.toml").display().to_string();
+    let ran = world.backstop(&["config", "check", &named]).await;
+    ran.exits(2).complains(&["/nonexistent/es.key", "elasticsearch.api_key_file", "create the file"]);
 }
