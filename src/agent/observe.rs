@@ -234,6 +234,10 @@ impl Looking {
         let begun = shared.clock.now();
         let answer = parts.fleet.some_members(watched).await;
         self.store.saw(answer.as_ref().map(drop));
+        // Somebody in line has gone: who takes that place is told by all documents alone.
+        if answer.as_ref().is_ok_and(|some| some.len() < watched.len()) {
+            self.agenda.hurry(Task::Members);
+        }
         next.saw_some_members(answer, &begun, parts.config.reconcile.every_ms);
     }
 
