@@ -298,3 +298,20 @@ async fn help_documents_every_exit_code_and_config_needs_no_agent() {
     let ran = world.backstop(&["config", "check", &named]).await;
     ran.exits(2).complains(&["/nonexistent/es.key", "elasticsearch.api_key_file", "create the file"]);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_plugin_that_cannot_do_its_work_is_unknown_and_never_critical() {
+    let world = World::without_server();
+    let usage = world.backstop(&["reconcile", "--once", "--nagios", "--apart", "2m"]).await;
+    usage.exits(3).says(&["BACKSTOP UNKNOWN - ", "two looks are 1s to 1m apart"]);
+    assert_eq!(usage.out.lines().count(), 1, "{}", usage.out);
+    world.backstop(&["reconcile", "--nagios"]).await.exits(3).says(&["BACKSTOP UNKNOWN - ", "--once"]);
+    let config = ["--config", "/nonexistent/backstop.toml", "reconcile", "--once"];
+    let with = |more: &'static str| [&config[..], &[more]].concat();
+    world.backstop(&with("--nagios")).await.exits(3).says(&["BACKSTOP UNKNOWN - the config /nonexistent/backstop.toml"]);
+    let ran = world.backstop(&with("--json")).await;
+    let json: serde_json::Value = serde_json::from_str(&ran.exits(2).out).unwrap();
+    assert_eq!((&json["v"], &json["exit"]), (&1.into(), &2.into()), "{json}");
+    assert!(json["problems"][0].to_string().contains("/nonexistent/backstop.toml"), "{json}");
+    world.backstop(&["reconcile", "--once", "--help"]).await.exits(0).says(&["With --nagios: 0 to 3"]);
+}
