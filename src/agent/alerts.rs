@@ -6,8 +6,8 @@
 
 use super::evidence;
 use super::seldom::Seldom;
-use super::sight;
 use super::shared::{Observed, Parts, Shared, World, jitter};
+use super::sight;
 use super::status::waiting_for;
 use super::supervisor::{Task, fenced, spawn};
 use super::turn::Request;

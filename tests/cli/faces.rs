@@ -308,7 +308,11 @@ async fn a_plugin_that_cannot_do_its_work_is_unknown_and_never_critical() {
     world.backstop(&["reconcile", "--nagios"]).await.exits(3).says(&["BACKSTOP UNKNOWN - ", "--once"]);
     let config = ["--config", "/nonexistent/backstop.toml", "reconcile", "--once"];
     let with = |more: &'static str| [&config[..], &[more]].concat();
-    world.backstop(&with("--nagios")).await.exits(3).says(&["BACKSTOP UNKNOWN - the config /nonexistent/backstop.toml"]);
+    world
+        .backstop(&with("--nagios"))
+        .await
+        .exits(3)
+        .says(&["BACKSTOP UNKNOWN - the config /nonexistent/backstop.toml"]);
     let ran = world.backstop(&with("--json")).await;
     let json: serde_json::Value = serde_json::from_str(&ran.exits(2).out).unwrap();
     assert_eq!((&json["v"], &json["exit"]), (&1.into(), &2.into()), "{json}");

@@ -48,8 +48,20 @@ impl Book {
         if alert.own {
             return 0;
         }
+        if alert.kind == Kind::TwoWithOneIdentity {
+            return HAND_OVER_MS.saturating_mul(self.place_beside_twins(&alert.subject));
+        }
         let place = self.run.peers.rank.saturating_add(u32::from(its_own));
         self.run.peers.every_ms.saturating_mul(HOLD_BACK_LOOKS).saturating_mul(u64::from(place))
+    }
+
+    /// Who shares a document with another agent cannot see what that one has told, and comes last. When each of the others
+    /// notices is a matter of whose beat it happens to read: minutes lie between them.
+    fn place_beside_twins(&self, subject: &str) -> u64 {
+        let me = self.instance.as_str();
+        let others = self.run.peers.live.iter().map(|p| p.instance.as_str()).filter(|i| *i != subject);
+        let before = others.filter(|i| subject == me || *i < me).count();
+        u64::try_from(before).unwrap_or(u64::MAX).min(u64::from(LOOKERS))
     }
 
     /// It is this agent's turn to send it to that sink.

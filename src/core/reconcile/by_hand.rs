@@ -56,7 +56,6 @@ impl Known<'_> {
             lives && !failed && self.first.slot_ms(&slot.cycle, self.now) < slot.budget_s.saturating_mul(1_000)
         });
         let held = record.holds.get(instance);
-        in_cycle
-            || held.is_some_and(|h| self.first.hold_ms(instance, self.now) < h.for_s.saturating_mul(1_000))
+        in_cycle || held.is_some_and(|h| self.first.hold_ms(instance, self.now) < h.for_s.saturating_mul(1_000))
     }
 }
