@@ -423,6 +423,9 @@ pub struct ApiError {
     pub expected: String,
     /// What to do now.
     pub next: String,
+    /// What else helps: where nobody answers, who can be asked instead.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub also: Vec<String>,
     /// The exit code for it.
     pub exit: u8,
 }
