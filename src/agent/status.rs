@@ -99,12 +99,17 @@ fn own_in(p: &Poll, id: &str, port: u16, asked: bool) -> Own {
     }
 }
 
-fn service_of(m: &Member, seen: &Observed, me: &InstanceId) -> (&'static str, Vec<(String, String)>) {
+/// What each group says of a member's target.
+pub(super) fn standing(m: &Member, seen: &Observed, me: &InstanceId) -> Vec<(String, Own)> {
     let of = |t: &crate::core::target::Target| {
         let own = seen.polls.get(&t.group).map_or(Own::Unknown, |p| own_in(p, &t.id, t.port, m.instance == *me));
         (t.group.name().to_owned(), own)
     };
-    let own: Vec<(String, Own)> = m.targets.iter().map(of).collect();
+    m.targets.iter().map(of).collect()
+}
+
+fn service_of(m: &Member, seen: &Observed, me: &InstanceId) -> (&'static str, Vec<(String, String)>) {
+    let own = standing(m, seen, me);
     let service = if own.iter().any(|(_, o)| *o == Own::Unknown) || own.is_empty() {
         "unknown"
     } else if own.iter().all(|(_, o)| *o == Own::InService) {

@@ -112,6 +112,7 @@ impl Book {
                 alert.seen = now.clone();
                 if !alert.worse(page.severity, now) {
                     alert.change(now);
+                    alert.wakes = alert.version;
                 }
             }
             Some(_) | None => {
@@ -207,7 +208,8 @@ impl Book {
             heard,
             named: false,
             unjudged: None,
-            grown: false,
+            wakes: 1,
+            late: 0,
             changed: now.clone(),
         });
     }
@@ -302,6 +304,7 @@ impl Alert {
         }
         self.severity = severity;
         self.change(now);
+        self.wakes = self.version;
         true
     }
 
