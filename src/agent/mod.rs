@@ -4,7 +4,7 @@
 //! plans, `observe` keeps looking and `sight` puts together what that comes to (`once` for one tick without an agent), `own` puts right what this node may,
 //! `peers` what others have left behind, `lost` deals with a state that is gone, `alerts` sees to it that people hear,
 //! `handle` answers the control socket (`retire` one verb of it), `status` and `explain` put what is known into words
-//! (`missing` which nodes are not in service),
+//! (`missing` which nodes are not in service, `outlook` what a run would meet),
 //! `measure` turns it into metrics, `seldom` keeps the log short, and `turns` knows which loops still turn.
 
 pub mod alerts;
@@ -19,6 +19,7 @@ pub mod measure;
 mod missing;
 pub mod observe;
 pub mod once;
+mod outlook;
 mod own;
 mod peers;
 pub mod progress;

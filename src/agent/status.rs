@@ -1,6 +1,7 @@
 //! Puts what is known into words: `status`, `STATUS=`. Every value carries its age; old is not fresh.
 
 use super::explain::{self, INIT};
+use super::outlook;
 use super::shared::{Observed, Parts, Shared, World};
 use crate::clock::Clock;
 use crate::config::{Mode, OutsideWatch};
@@ -214,6 +215,7 @@ pub fn status<W: World>(shared: &Shared<W>) -> Status {
         last_page_accepted,
         last_page,
         sees: sources(&seen, &now),
+        would_refuse: outlook::refusal(shared, &parts, &seen),
         warnings: all_warnings(shared),
         alerts,
         undelivered,
@@ -262,6 +264,11 @@ fn alerts<W: World>(shared: &Shared<W>) -> Vec<AlertStatus> {
         }
         .to_owned(),
         since_ms: a.since.wall_ms,
+        over_ms: match &a.state {
+            State::Resolved(at) => Some(at.wall_ms),
+            State::Firing => None,
+        },
+        told_in: book.told_in(a).map(|about| book.key(&about).to_string()),
         sentence: a.sentence.to_string(),
         told: a.told(),
         sinks: a.sent.iter().map(sink).collect(),
