@@ -4,7 +4,6 @@
 //! one, for each delivery has a task of its own. A page of the cycle machine counts as delivered when one sink has accepted
 //! it; every configured sink is owed it nevertheless.
 
-use super::evidence;
 use super::seldom::Seldom;
 use super::shared::{Observed, Parts, Shared, World, jitter};
 use super::sight;
@@ -12,6 +11,7 @@ use super::status::waiting_for;
 use super::supervisor::{Task, fenced, spawn};
 use super::turn::Request;
 use super::turns::Loop;
+use super::{evidence, missing};
 use crate::alerts::Rendered;
 use crate::alerts::text::{Context, render};
 use crate::bounded::blocking;
@@ -360,6 +360,7 @@ fn written<W: World>(shared: &Shared<W>, parts: &Parts<W>, d: &Delivery) -> Opti
         now_ms: now.wall_ms,
         doing: cycle.map(|c| waiting_for(c, &node.seen, &now)),
         listed,
+        missing: if alert.kind.lacks_nodes() { missing::of(shared, parts, &seen) } else { Vec::new() },
     };
     Some(render(&alert, d, &context))
 }

@@ -114,6 +114,7 @@ impl Book {
                 alert.seen = now.clone();
                 if !alert.worse(page.severity, now) && !repeats {
                     alert.change(now);
+                    alert.wakes = alert.version;
                 }
             }
             Some(_) | None => {
@@ -209,7 +210,8 @@ impl Book {
             heard,
             named: false,
             unjudged: None,
-            grown: false,
+            wakes: 1,
+            late: 0,
             changed: now.clone(),
         });
     }
@@ -304,6 +306,7 @@ impl Alert {
         }
         self.severity = severity;
         self.change(now);
+        self.wakes = self.version;
         true
     }
 

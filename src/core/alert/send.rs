@@ -138,8 +138,10 @@ impl Book {
             let open = sent.open.get(n).filter(|o| o.sure);
             match (n, open) {
                 (0, None) => return Some(Event::Trigger),
-                (n, None) => return Some(Event::Reminder(*n)),
-                (0, Some(o)) if o.version < alert.version => return Some(Event::Update),
+                // What the last look no longer shows comes back, and is told then, or is over.
+                (n, None) if !alert.fades() => return Some(Event::Reminder(*n)),
+                (0, Some(o)) if o.version < alert.wakes => return Some(Event::Trigger),
+                (0, Some(o)) if self.has_news(alert, o.version) => return Some(Event::Update),
                 (0, Some(o)) if renewal(sink, o).is_some_and(|at| come(&at, now)) => return Some(Event::Update),
                 _ => {}
             }
@@ -280,7 +282,7 @@ impl Book {
                 times.push(after(&alert.seen, FAULT_QUIET_MS));
                 times.extend(self.run.started.as_ref().map(|at| after(at, FAULT_AFTER_RESTART_MS)));
             }
-            if alert.grown {
+            if self.has_grown(alert) {
                 times.push(after(&alert.changed, WINDOW_MS));
             }
             if let Some(since) = alert.unjudged().filter(|_| self.run.peers.rank >= LOOKERS) {
