@@ -111,6 +111,48 @@ fn the_shortest_config_of_the_readme_can_be_used() {
     assert_eq!((config.fleet.to_string().as_str(), config.target_groups.len()), ("au-search", 1));
 }
 
+/// What is said to suffice does, and nothing of it can be left out.
+#[test]
+fn four_things_suffice_and_each_of_them_is_needed() {
+    let readme = read("README.md");
+    let (_, rest) = readme.split_once("```toml\n").expect("a TOML block");
+    let (block, _) = rest.split_once("```").unwrap();
+    let keys: Vec<&str> = block.lines().filter(|l| l.contains(" = ")).collect();
+    let without = |key: &str| block.lines().filter(|l| *l != key).collect::<Vec<_>>().join("\n");
+    let parse = |text: &str| backstop::config::parse("README.md", text.as_bytes(), "es-client-1");
+    let needed: Vec<&&str> = keys.iter().filter(|key| parse(&without(key)).is_err()).collect();
+    assert_eq!((needed.len(), keys.len()), (4, 5), "all but the mode: {needed:?}");
+    for document in ["README.md", "docs/config.md"] {
+        let text = read(document).to_lowercase();
+        assert!(text.contains("four things suffice") && !text.contains("three keys"), "{document}");
+    }
+    for word in ["fleet's name", "target group", "pager", "record_endpoints"] {
+        assert!(backstop::config::FOUR_SUFFICE.contains(word), "{word}");
+    }
+}
+
+/// An error that names a file names one that the installation puts there.
+#[test]
+fn files_that_messages_name_are_installed() {
+    let readme = read("README.md");
+    for named in [backstop::config::EVERY_KEY, &format!("{}/test.md", backstop::alerts::text::RUNBOOKS)] {
+        let (dir, file) = named.rsplit_once('/').unwrap();
+        let installs = |line: &&str| line.contains(&format!("install -D -m 0644 -t {dir} "));
+        let line = readme.lines().find(installs).unwrap_or_else(|| panic!("nothing is put into {dir}"));
+        assert!(line.contains(&format!("/{file}")) || line.contains("/*.md"), "{named}: {line}");
+    }
+}
+
+/// Whoever writes a receiver reads the table.
+#[test]
+fn the_readme_says_what_a_receiver_does_with_each_event() {
+    let readme = read("README.md");
+    let (_, rest) = readme.split_once("| `event` | means | the receiver |\n|---|---|---|\n").expect("the table");
+    let named: Vec<&str> =
+        rest.lines().map_while(|l| l.strip_prefix("| `")).filter_map(|l| l.split('`').next()).collect();
+    assert_eq!(named, backstop::alerts::text::EVENTS);
+}
+
 /// What a document links to inside the project is there.
 #[test]
 fn no_link_inside_the_project_is_dead() {

@@ -4,24 +4,25 @@
 //! one, for each delivery has a task of its own. A page of the cycle machine counts as delivered when one sink has accepted
 //! it; every configured sink is owed it nevertheless.
 
-use super::evidence;
 use super::seldom::Seldom;
 use super::shared::{Observed, Parts, Shared, World, jitter};
+use super::sight;
 use super::status::waiting_for;
 use super::supervisor::{Task, fenced, spawn};
 use super::turn::Request;
 use super::turns::Loop;
+use super::{evidence, missing};
 use crate::alerts::Rendered;
 use crate::alerts::text::{Context, render};
 use crate::bounded::blocking;
 use crate::clock::Clock;
 use crate::control::protocol::SILENT_MS;
-use crate::core::alert::{Alert, Book, Delivered, Delivery, Peers, Sink};
+use crate::core::alert::{Book, Delivered, Delivery, Peers, Sink};
 use crate::core::error::{Class, Fault};
 use crate::core::finding::Report;
 use crate::core::ids::InstanceId;
 use crate::core::page::{PageKind, Severity};
-use crate::core::target::Target;
+use crate::core::reconcile::by_hand;
 use crate::core::time::Now;
 use crate::state::ledger::{FoundBook, Ledger};
 use std::collections::{BTreeMap, BTreeSet};
@@ -337,6 +338,15 @@ fn written<W: World>(shared: &Shared<W>, parts: &Parts<W>, d: &Delivery) -> Opti
         (book.get(&d.about)?.clone(), book.listed(&d.about))
     };
     let cycle = node.durable.cycle.as_ref().filter(|_| alert.own);
+    let known = by_hand::Known {
+        members: seen.members.as_ref().map(|(m, _)| m.as_slice()).unwrap_or_default(),
+        view: seen.fleet.as_ref(),
+        record: seen.record.as_ref().map(|(r, _)| r),
+        first: &seen.first,
+        hearts: &seen.hearts,
+        holder_silent_after_ms: sight::settings(&parts.config).holder_silent_after_ms,
+        now: &now,
+    };
     let context = Context {
         fleet: parts.config.fleet.to_string(),
         node: parts.config.node.name.to_string(),
@@ -345,26 +355,12 @@ fn written<W: World>(shared: &Shared<W>, parts: &Parts<W>, d: &Delivery) -> Opti
         floor: parts.config.minimum_during_patch,
         targets: match cycle {
             Some(c) => c.plan.targets.iter().map(|t| t.target.clone()).collect(),
-            None => targets(&alert, &seen),
+            None => by_hand::targets(&d.about, &known),
         },
         now_ms: now.wall_ms,
         doing: cycle.map(|c| waiting_for(c, &node.seen, &now)),
         listed,
+        missing: if alert.kind.lacks_nodes() { missing::of(shared, parts, &seen) } else { Vec::new() },
     };
     Some(render(&alert, d, &context))
-}
-
-/// What would be registered by hand: the targets of a member that is out, or of all that are. Never of one that is out
-/// on purpose: its way back has its own page.
-fn targets(alert: &Alert, seen: &Observed) -> Vec<Target> {
-    use crate::core::finding::Kind;
-    let fleet = matches!(alert.kind, Kind::BelowFloor | Kind::BelowMinimum);
-    let node = matches!(alert.kind, Kind::OutOfService | Kind::RunningNotRegistered | Kind::MissingFromGroup);
-    let members = seen.members.as_ref().map(|(m, _)| m.as_slice()).unwrap_or_default();
-    let planned =
-        |i: &InstanceId| seen.record.as_ref().is_some_and(|(r, _)| r.slots.contains_key(i) || r.holds.contains_key(i));
-    let out = |i: &InstanceId| seen.fleet.as_ref().is_some_and(|v| !v.in_service.contains(i)) && !planned(i);
-    let named = |name: &str| *alert.subject == *name;
-    let of = members.iter().filter(|m| (fleet && out(&m.instance)) || (node && named(m.node.as_str())));
-    of.flat_map(|m| m.targets.clone()).collect()
 }

@@ -3,7 +3,7 @@
 //! Whoever reads this was paged: every answer ends in commands, the first of them the one to begin with. A remark stands
 //! behind `#`, so that a line can be pasted as it is. Words of the trade are explained where they first stand.
 
-use crate::alerts::text::{RUNBOOKS, by_hand};
+use crate::alerts::text::{RUNBOOKS, by_hand, look_at};
 use crate::control::protocol::{CycleStatus, Explain, NodeStatus, SILENT_MS, Status, VERSION};
 use crate::core::cycle::StageName;
 use crate::core::record::Record;
@@ -182,8 +182,8 @@ impl Told<'_> {
             if !failing.is_empty() {
                 parts.push(format!("NOT DELIVERED to {}", failing.join(", ")));
             }
-            if a.state == "folded" {
-                parts.push("told in the page of a larger one".to_owned());
+            if let Some(page) = &a.told_in {
+                parts.push(format!("told in the page {page}"));
             }
             if a.state != "resolved" && !parts.is_empty() {
                 self.say(format!("People were paged ({}, {}): {}.", a.kind, a.subject, parts.join("; ")));
@@ -229,7 +229,7 @@ impl Told<'_> {
             Some(StageName::Register | StageName::Settle) => {
                 self.say(format!("Elasticsearch on {node} answers; what is left is between it and the load balancer."));
                 for t in &n.registers_as {
-                    self.then(format!("aws elbv2 describe-target-health --target-group-arn {}", t.group));
+                    self.then(look_at(&t.group.0));
                 }
                 self.then(format!("less {RUNBOOKS}/out-of-service.md"));
             }
@@ -339,9 +339,18 @@ impl Told<'_> {
         if *name != *self.s.node || self.s.cycle.is_some() {
             return self.then("backstop status".to_owned());
         }
-        self.say(format!(
-            "Nothing that this agent sees keeps it from leaving. backstop check asks every guard ({GUARD})."
-        ));
+        let said = match &self.s.would_refuse {
+            Some(v) => {
+                let (guard, sentence) = (v.guard, self.once(&v.sentence));
+                format!("A run on it would be refused now by the guard {guard} ({GUARD}){sentence}.")
+            }
+            None => {
+                format!(
+                    "Nothing that this agent sees keeps it from leaving. backstop check asks every guard ({GUARD})."
+                )
+            }
+        };
+        self.say(said);
         self.then("backstop check".to_owned());
     }
 }
@@ -418,6 +427,31 @@ mod tests {
         calm.record = calm.record.map(|r| Record { latches: BTreeMap::new(), slots: BTreeMap::new(), ..r });
         let told = explain(&calm, "es-client-1");
         assert!(texts(&told).contains(GUARD) && told.next == ["backstop check"], "{told:?}");
+    }
+
+    #[test]
+    fn a_node_that_could_not_leave_now_is_not_said_to_be_free_to() {
+        let mut calm = status();
+        calm.record = calm.record.map(|r| Record { latches: BTreeMap::new(), slots: BTreeMap::new(), ..r });
+        let refusal = json!({"guard": "minimum-healthy", "said": "refused", "sentence": "2 in service, need 3", "exit": "below-minimum"});
+        calm.would_refuse = Some(serde_json::from_value(refusal).unwrap());
+        let told = texts(&explain(&calm, "es-client-1"));
+        assert!(told.contains("refused now by the guard minimum-healthy"), "{told}");
+        assert!(told.contains("2 in service, need 3") && !told.contains("Nothing that this agent sees"), "{told}");
+    }
+
+    #[test]
+    fn commands_about_a_group_name_its_region() {
+        let mut s = affected();
+        let group = "arn:aws:elasticloadbalancing:eu-west-1:123456789012:targetgroup/es-clients/0123456789abcdef";
+        let target = serde_json::from_value(json!({"group": group, "id": "i-2", "port": 9200})).unwrap();
+        s.nodes[1].registers_as = vec![target];
+        if let Some(c) = &mut s.cycle {
+            c.stage = StageName::Settle;
+        }
+        let told = explain(&s, "es-client-2");
+        let look = format!("aws elbv2 describe-target-health --region eu-west-1 --target-group-arn {group}");
+        assert_eq!(told.next[0], look);
     }
 
     #[test]

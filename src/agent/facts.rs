@@ -7,12 +7,14 @@ use crate::clock::Clock;
 use crate::config::ConnectionsLeft;
 use crate::core::error::Fault;
 use crate::core::guard::{Fact, Facts};
-use crate::core::ids::CycleId;
+use crate::core::ids::{CycleId, InstanceId, NodeName};
+use crate::core::member::Member;
 use crate::core::page::{PageKind, Severity};
 use crate::core::plan::{Kind, Limits, Plan};
 use crate::core::settings::{BalancerKind, CheckPass, CheckSettings, NodeIdentity};
 use crate::ports::{Host, LoadBalancer, MayRegister, NodeCheck};
 use crate::state::disk::Disk;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -30,6 +32,7 @@ const DRAIN_MAX_MS: u64 = 2 * 3_600_000;
 /// Reads everything anew.
 pub async fn gather<W: World>(shared: &Arc<Shared<W>>, parts: &Arc<Parts<W>>, plan: Option<&Plan>) -> Facts {
     let fleet = read_fleet(shared, parts, plan.is_some()).await;
+    let members = parts.fleet.members().await;
     let cluster = cluster(parts, plan).await;
     if let Ok(pass) = &cluster {
         shared.cache().node_id.clone_from(&pass.identity.node_id);
@@ -40,10 +43,14 @@ pub async fn gather<W: World>(shared: &Arc<Shared<W>>, parts: &Arc<Parts<W>>, pl
         wall_ms: shared.clock.now().wall_ms,
         record: parts.fleet.read().await.map_err(|f| f.to_string()),
         fleet: fleet.map_err(|f| format!("who is in service is unknown: {f}")),
+        names: names(members.as_deref().unwrap_or_default()),
         cycles_per_hour: parts.config.limits.cycles_per_hour,
         cycles_per_day: parts.config.limits.cycles_per_day,
         acts: acts(parts),
-        identity: identity(shared, parts).await,
+        identity: match &members {
+            Ok(members) => identity(shared, parts, members),
+            Err(f) => Fact::Unknown(format!("the members cannot be read: {f}")),
+        },
         state_durable: state_durable(shared, parts).await,
         register_allowed: register_allowed(shared, parts, plan.is_some()).await,
         cluster_reachable: match cluster {
@@ -54,12 +61,21 @@ pub async fn gather<W: World>(shared: &Arc<Shared<W>>, parts: &Arc<Parts<W>>, pl
         },
         drain_fits: drain_fits(shared, parts).await,
         pager_reachable: pager(shared, parts).await,
-        package_manager_free: match parts.host.package_manager() {
-            Ok(None) => Fact::Yes("no package manager is at work".to_owned()),
-            Ok(Some(name)) => Fact::No(format!("{name} is at work")),
-            Err(f) => Fact::Unknown(f.to_string()),
-        },
+        package_manager_free: package_manager_free(&parts.host),
         autoscaling: autoscaling(parts).await,
+    }
+}
+
+/// How people call the members.
+pub(super) fn names(members: &[Member]) -> BTreeMap<InstanceId, NodeName> {
+    members.iter().map(|m| (m.instance.clone(), m.node.clone())).collect()
+}
+
+pub(super) fn package_manager_free(host: &impl Host) -> Fact {
+    match host.package_manager() {
+        Ok(None) => Fact::Yes("no package manager is at work".to_owned()),
+        Ok(Some(name)) => Fact::No(format!("{name} is at work")),
+        Err(f) => Fact::Unknown(f.to_string()),
     }
 }
 
@@ -72,6 +88,7 @@ pub fn unknown<W: World>(shared: &Shared<W>, why: &str) -> Facts {
         wall_ms: shared.clock.now().wall_ms,
         record: Err(format!("could not be looked at: {why}")),
         fleet: Err(format!("could not be looked at: {why}")),
+        names: BTreeMap::new(),
         cycles_per_hour: None,
         cycles_per_day: None,
         acts: unknown(),
@@ -102,7 +119,7 @@ async fn autoscaling<W: World>(parts: &Parts<W>) -> Fact {
 
 /// This agent may act at all. A config or an identity that cannot be used is told apart from an agent that was told to
 /// observe.
-fn acts<W: World>(parts: &Parts<W>) -> Fact {
+pub(super) fn acts<W: World>(parts: &Parts<W>) -> Fact {
     match &parts.problem {
         Some(problem) => {
             let first = problem.lines().next().unwrap_or_default();
@@ -119,12 +136,8 @@ async fn cluster<W: World>(parts: &Parts<W>, plan: Option<&Plan>) -> Result<Chec
     parts.check.check(&settings).await
 }
 
-async fn identity<W: World>(shared: &Shared<W>, parts: &Parts<W>) -> Fact {
+pub(super) fn identity<W: World>(shared: &Shared<W>, parts: &Parts<W>, members: &[Member]) -> Fact {
     let me = shared.instance();
-    let members = match parts.fleet.members().await {
-        Ok(members) => members,
-        Err(f) => return Fact::Unknown(format!("the members cannot be read: {f}")),
-    };
     let boot = shared.clock.now().boot;
     // This agent has written its document in this boot: whoever wrote it since is another one.
     let written = {

@@ -8,6 +8,7 @@ use super::turns::Loop;
 use super::{beat, sight};
 use crate::clock::Clock;
 use crate::config::Config;
+use crate::core::alert::FAULT_QUIET_MS;
 use crate::core::client_node::ClientNode;
 use crate::core::error::Fault;
 use crate::core::finding::{About, Finding, Report};
@@ -34,8 +35,13 @@ const LIFECYCLE_MS: u64 = 5_000;
 /// Lifecycle states of an instance that does not come back.
 const LEAVING: [&str; 1] = ["Terminated"];
 
-/// A person who was told of a panic is told again after this time, in ms.
-const TOLD_AGAIN_MS: u64 = 24 * 3_600_000;
+/// Who was told of a panic that lasts is told again after this time, in ms: well before the alert would be taken for over
+/// (`FAULT_QUIET_MS`), so that one that lasts for days is one alert.
+const TOLD_AGAIN_MS: u64 = FAULT_QUIET_MS / 2;
+/// The part of a look that compares, as `status` and the log call it: without it nothing is found any more.
+const COMPARING: &str = "reconcile";
+/// After so many comparisons in a row that ended in a panic a person is called.
+const STUMBLES_MAX: u32 = 3;
 
 /// What a part of a look is about, as `status` and the log call it.
 const fn source(task: Task) -> &'static str {
@@ -54,9 +60,14 @@ pub async fn observe<W: World>(shared: Arc<Shared<W>>) {
     let mut looking = Looking::default();
     loop {
         let parts = shared.parts();
-        let wait_ms = looking.turn(&shared, &parts).await;
+        let (wait_ms, compared) = looking.turn(&shared, &parts).await;
         let within_ms = wait_ms.saturating_add(look_ms(&parts.config));
-        shared.turns.turned(Loop::Observer, &shared.clock.now(), within_ms);
+        let now = shared.clock.now();
+        if compared {
+            shared.turns.turned(Loop::Observer, &now, within_ms);
+        } else {
+            shared.turns.stumbled(Loop::Observer, &now, within_ms);
+        }
         shared.clock.sleep_ms(wait_ms).await;
     }
 }
@@ -80,11 +91,13 @@ struct Looking {
     wrote: Option<Wrote>,
     /// Parts of a look that ended in a panic, and when a person was told of it.
     panics: BTreeMap<&'static str, Now>,
+    /// So many comparisons in a row ended in one.
+    stumbles: u32,
 }
 
 impl Looking {
-    /// Does what is due. How long until something else is, in ms.
-    async fn turn<W: World>(&mut self, shared: &Arc<Shared<W>>, parts: &Arc<Parts<W>>) -> u64 {
+    /// Does what is due. How long until something else is, in ms; and whether what was seen could be compared.
+    async fn turn<W: World>(&mut self, shared: &Arc<Shared<W>>, parts: &Arc<Parts<W>>) -> (u64, bool) {
         let mut next: Observed = (**shared.observed.borrow()).clone();
         let now = shared.clock.now();
         let pace = self.pace(shared, parts, &next);
@@ -96,7 +109,7 @@ impl Looking {
             due.insert(Task::Beat);
         }
         if due.is_empty() {
-            return wait_ms;
+            return (wait_ms, self.stumbles == 0);
         }
         for task in due {
             if let Err(why) = caught(self.see(task, shared, parts, &pace, &mut next)).await {
@@ -119,7 +132,7 @@ impl Looking {
             }
             *seen = next;
         });
-        wait_ms
+        (wait_ms, self.stumbles == 0)
     }
 
     /// By the word of instance metadata; what it said before, where it says nothing.
@@ -154,7 +167,7 @@ impl Looking {
     }
 
     /// A part of a look ended in a panic: the rest of it goes on, and the part is tried again by the next one. Logged and
-    /// counted each time; a person is told once, and again where it still does so a day later.
+    /// counted each time; the pager hears of it once, and again where it still does so half a day later.
     fn stumbled<W: World>(&mut self, shared: &Shared<W>, part: &'static str, why: &str) {
         tracing::error!(part, why, "a part of a look came to nothing");
         shared.metrics.panicked(part);
@@ -188,7 +201,8 @@ impl Looking {
         })
     }
 
-    /// What one look came to. A panic in it is told once, and changes nothing that was found before.
+    /// What one look came to. A panic in it changes nothing that was found before: it is told, and is no work done, so that
+    /// the watch outside hears no more of an agent that finds nothing any more.
     async fn reconcile<W: World>(&mut self, shared: &Arc<Shared<W>>, parts: &Arc<Parts<W>>, seen: &Arc<Observed>) {
         let now = shared.clock.now();
         let work = async { sight::report(shared, parts, seen, self.wrote.as_ref(), &mut self.memory, &now) };
@@ -196,10 +210,19 @@ impl Looking {
             Ok(report) => {
                 tell(&shared.report.borrow().0, &report);
                 drop(shared.report.send_replace(Arc::new((report, now))));
+                self.stumbles = 0;
             }
             Err(why) => {
                 self.memory = Memory::default();
-                self.stumbled(shared, "reconcile", &why);
+                self.stumbled(shared, COMPARING, &why);
+                self.stumbles = self.stumbles.saturating_add(1);
+                if self.stumbles == STUMBLES_MAX {
+                    let message = format!(
+                        "this agent compares nothing any more ({why}): nothing is found by it until it is restarted, \
+                         upgraded or what it reads has changed"
+                    );
+                    shared.cache().to_page.push((PageKind::AgentFault, Severity::Critical, message.into()));
+                }
             }
         }
     }
@@ -234,6 +257,10 @@ impl Looking {
         let begun = shared.clock.now();
         let answer = parts.fleet.some_members(watched).await;
         self.store.saw(answer.as_ref().map(drop));
+        // Somebody in line has gone: who takes that place is told by all documents alone.
+        if answer.as_ref().is_ok_and(|some| some.len() < watched.len()) {
+            self.agenda.hurry(Task::Members);
+        }
         next.saw_some_members(answer, &begun, parts.config.reconcile.every_ms);
     }
 

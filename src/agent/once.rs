@@ -117,11 +117,26 @@ async fn read<B: LoadBalancer, N: ClusterNodes, S: FleetStore>(
     let begun = clock.now();
     seen.saw_record(eyes.fleet.read().await, begun);
     let begun = clock.now();
-    seen.saw_nodes(nodes(eyes, config).await, begun);
+    // The cluster is asked by way of the own node: where that is out on purpose nobody is blind for it.
+    let asked = nodes(eyes, config).await;
+    let down = asked.is_err() && own_is_planned(config, seen);
+    if let Some(pace) = &mut seen.pace {
+        pace.nodes_ms = Some(config.reconcile.every_ms).filter(|_| !down);
+    }
+    if !down {
+        seen.saw_nodes(asked, begun);
+    }
     seen.looks = seen.looks.saturating_add(1);
     let groups: Vec<GroupArn> = config.target_groups.iter().map(|g| g.arn.clone()).collect();
     let (members, _) = seen.members.as_ref().filter(|_| !seen.faults.contains_key("members"))?;
     (polls.len() == groups.len()).then(|| in_service(members, &groups, &polls, listed))
+}
+
+/// This host's node has a slot or is held, by a record that was read in this look.
+fn own_is_planned(config: &Config, seen: &Observed) -> bool {
+    let own = |node: &NodeName| node.as_str() == &*config.node.name;
+    let record = seen.record.as_ref().filter(|_| !seen.faults.contains_key("fleet record"));
+    record.is_some_and(|(r, _)| r.slots.values().any(|s| own(&s.node)) || r.holds.values().any(|h| own(&h.node)))
 }
 
 /// The own node's word; and where this host has none, that of the servers which hold the record.

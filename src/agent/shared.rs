@@ -279,6 +279,10 @@ impl<W: World> Shared<W> {
     pub fn saw_record(&self, record: Record) {
         let now = self.clock.now();
         self.observed.send_modify(|o| {
+            // Somebody else's write came after this one, and was read already.
+            if o.record.as_ref().is_some_and(|(newer, _)| newer.counter > record.counter) {
+                return;
+            }
             let o = Arc::make_mut(o);
             o.first.see(&record, &now);
             o.record = Some((record, now));

@@ -1,6 +1,7 @@
 //! Puts what is known into words: `status`, `STATUS=`. Every value carries its age; old is not fresh.
 
 use super::explain::{self, INIT};
+use super::outlook;
 use super::shared::{Observed, Parts, Shared, World};
 use crate::clock::Clock;
 use crate::config::{Mode, OutsideWatch};
@@ -99,12 +100,17 @@ fn own_in(p: &Poll, id: &str, port: u16, asked: bool) -> Own {
     }
 }
 
-fn service_of(m: &Member, seen: &Observed, me: &InstanceId) -> (&'static str, Vec<(String, String)>) {
+/// What each group says of a member's target.
+pub(super) fn standing(m: &Member, seen: &Observed, me: &InstanceId) -> Vec<(String, Own)> {
     let of = |t: &crate::core::target::Target| {
         let own = seen.polls.get(&t.group).map_or(Own::Unknown, |p| own_in(p, &t.id, t.port, m.instance == *me));
         (t.group.name().to_owned(), own)
     };
-    let own: Vec<(String, Own)> = m.targets.iter().map(of).collect();
+    m.targets.iter().map(of).collect()
+}
+
+fn service_of(m: &Member, seen: &Observed, me: &InstanceId) -> (&'static str, Vec<(String, String)>) {
+    let own = standing(m, seen, me);
     let service = if own.iter().any(|(_, o)| *o == Own::Unknown) || own.is_empty() {
         "unknown"
     } else if own.iter().all(|(_, o)| *o == Own::InService) {
@@ -209,6 +215,7 @@ pub fn status<W: World>(shared: &Shared<W>) -> Status {
         last_page_accepted,
         last_page,
         sees: sources(&seen, &now),
+        would_refuse: outlook::refusal(shared, &parts, &seen),
         warnings: all_warnings(shared),
         alerts,
         undelivered,
@@ -257,6 +264,11 @@ fn alerts<W: World>(shared: &Shared<W>) -> Vec<AlertStatus> {
         }
         .to_owned(),
         since_ms: a.since.wall_ms,
+        over_ms: match &a.state {
+            State::Resolved(at) => Some(at.wall_ms),
+            State::Firing => None,
+        },
+        told_in: book.told_in(a).map(|about| book.key(&about).to_string()),
         sentence: a.sentence.to_string(),
         told: a.told(),
         sinks: a.sent.iter().map(sink).collect(),

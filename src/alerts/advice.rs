@@ -113,10 +113,15 @@ pub(super) fn human(kind: Kind) -> &'static str {
     }
 }
 
+/// Why a node is where it is.
+pub(super) fn explain(node: &str) -> String {
+    format!("backstop explain {node}   # from any node")
+}
+
 /// The next command.
 pub fn next(kind: Kind, subject: &str) -> String {
     let node = subject.split(": ").next().unwrap_or(subject);
-    let explain = || format!("backstop explain {node}   # from any node");
+    let explain = || explain(node);
     match kind {
         Kind::OutOfService
         | Kind::RunningNotRegistered

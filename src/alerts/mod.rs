@@ -18,7 +18,8 @@ use crate::ports::PageSink;
 /// A page as it is sent.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct Rendered {
-    /// `trigger`, `resolve`, `reminder` or `test`
+    /// One of [`text::EVENTS`]: `trigger` (it fires, or got worse: wake somebody), `update` (more about what fires: wake
+    /// nobody again), `reminder` (it still fires), `resolve` (it is over), `test`.
     pub event: String,
     /// Stable across agents and restarts: fleet, kind, subject; of a reminder with its number.
     pub key: String,

@@ -62,6 +62,7 @@ async fn try_one(sink: &dyn PageSink, fleet: &str, node: &str, now: &Now) -> Res
             now_ms: now.wall_ms,
             doing: None,
             listed: Vec::new(),
+            missing: Vec::new(),
         };
         let rendered = delivery.of(&book).map(|alert| render(alert, delivery, &context));
         let Some(rendered) = rendered else { return Err(format!("{what} was not made")) };

@@ -2,7 +2,7 @@
 //! next command, and the raw AWS command in case the agent is dead.
 
 use super::{Rendered, advice};
-use crate::core::alert::{Alert, Book, Delivery, Event, Sink};
+use crate::core::alert::{Alert, Book, Delivery, Event, Sink, State};
 use crate::core::cycle::StageName;
 use crate::core::finding::Kind;
 use crate::core::ids::InstanceId;
@@ -32,10 +32,28 @@ pub struct Context {
     pub doing: Option<String>,
     /// What is told in the same page.
     pub listed: Vec<(Severity, Arc<str>)>,
+    /// Members that are not in service, for a page about the fleet: first those that nothing explains.
+    pub missing: Vec<Missing>,
 }
+
+/// A member that is not in service.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Missing {
+    /// Its name.
+    pub node: String,
+    /// It is out on purpose.
+    pub planned: bool,
+    /// What brings it back and when, or why nothing does.
+    pub says: String,
+}
+
+/// What `event` of a delivery may be.
+pub const EVENTS: [&str; 5] = ["trigger", "update", "reminder", "resolve", "test"];
 
 /// No more of what is told in the same page is written out.
 const LISTED_MAX: usize = 40;
+/// Nor more commands that explain a node.
+const EXPLAIN_MAX: usize = 3;
 
 /// Milliseconds since 1970 as RFC 3339 to the second.
 pub fn rfc3339(ms: u64) -> String {
@@ -53,16 +71,27 @@ pub fn runbook(kind: Kind) -> String {
 
 /// The command that registers a target without any agent. Registering twice does no harm.
 pub fn by_hand(t: &Target) -> String {
-    let region = t.group.0.split(':').nth(3).filter(|r| !r.is_empty());
-    let region = region.map_or_else(String::new, |r| format!("--region {r} "));
+    let region = region_of(&t.group.0);
     format!("aws elbv2 register-targets {region}--target-group-arn {} --targets Id={},Port={}", t.group, t.id, t.port)
+}
+
+/// The command that shows what a group says of its targets, without any agent.
+pub fn look_at(group: &str) -> String {
+    format!("aws elbv2 describe-target-health {}--target-group-arn {group}", region_of(group))
+}
+
+/// The region is the ARN's: a shell on a node mostly has another one, or none. Ends in a space, where there is one.
+fn region_of(group: &str) -> String {
+    let region = group.split(':').nth(3).filter(|r| !r.is_empty());
+    region.map_or_else(String::new, |r| format!("--region {r} "))
 }
 
 /// The page as it is sent.
 pub fn render(alert: &Alert, d: &Delivery, c: &Context) -> Rendered {
     let (event, reminder) = match d.event {
         Event::Trigger | Event::Update if alert.kind == Kind::Test => ("test", None),
-        Event::Trigger | Event::Update => ("trigger", None),
+        Event::Trigger => ("trigger", None),
+        Event::Update => ("update", None),
         Event::Reminder(n) => ("reminder", Some(n)),
         Event::Resolve(0) => ("resolve", None),
         Event::Resolve(n) => ("resolve", Some(n)),
@@ -79,8 +108,16 @@ pub fn render(alert: &Alert, d: &Delivery, c: &Context) -> Rendered {
         kind: alert.kind.label().to_owned(),
         subject: alert.subject.to_string(),
         severity: word(alert.severity).to_owned(),
-        summary: if d.fires() { line.clone() } else { format!("resolved: {line}") },
-        text: if d.fires() { text(alert, d, c, &line) } else { over(alert, c, &line) },
+        summary: match (d.fires(), alert.kind) {
+            (true, _) => line.clone(),
+            (false, Kind::Test) => format!("end of the test: {line}"),
+            (false, _) => format!("resolved: {line}"),
+        },
+        text: match (d.fires(), alert.kind) {
+            (fires, Kind::Test) => test(alert, c, &line, fires),
+            (true, _) => text(alert, d, c, &line),
+            (false, _) => over(alert, c, &line),
+        },
         runbook: runbook(alert.kind),
         reminder,
         raised: rfc3339(raised),
@@ -148,12 +185,26 @@ fn traffic(c: &Context) -> String {
 
 fn text(alert: &Alert, d: &Delivery, c: &Context, summary: &str) -> String {
     let page = alert.page.as_ref();
-    let again = if let Event::Reminder(n) = d.event { format!("REMINDER {n}, ") } else { String::new() };
+    let again = match d.event {
+        Event::Reminder(n) => format!("REMINDER {n}, "),
+        Event::Update => "UPDATE, ".to_owned(),
+        Event::Trigger | Event::Resolve(_) => String::new(),
+    };
     let mut lines = vec![format!("[{again}{}] {summary}", word(alert.severity).to_uppercase())];
     let mut line = |label: &str, value: String| lines.push(format!("{label:<9}{value}"));
     line("Traffic", traffic(c));
     line("Since", since(alert, c));
     line("Why", page.map_or(&alert.sentence, |p| &p.message).to_string());
+    // Nobody reads an old sight as the present one.
+    if let State::Resolved(at) = &alert.state {
+        line("Now", format!("OVER since {}; nobody could be told before. Its end follows", rfc3339(at.wall_ms)));
+    } else if alert.fades() && page.is_none() {
+        let seen = age(c.now_ms.saturating_sub(alert.seen.wall_ms));
+        line(
+            "Now",
+            format!("the last look no longer shows it (last seen {seen} ago); it ends when more of them agree"),
+        );
+    }
     if let Some(result) = page.and_then(|p| p.job_result.as_ref()) {
         line("Job", result.replace('\n', "\n         "));
     }
@@ -170,9 +221,9 @@ fn text(alert: &Alert, d: &Delivery, c: &Context, summary: &str) -> String {
     let (doing, human, next, after) = match page {
         Some(page) => advice(page, c),
         None => (
-            advice::doing(alert.kind).to_owned(),
+            doing(alert, c),
             format!("{}.", advice::human(alert.kind)),
-            advice::next(alert.kind, &alert.subject),
+            next(alert, c),
             advice::after(alert.kind).map(str::to_owned),
         ),
     };
@@ -189,6 +240,39 @@ fn text(alert: &Alert, d: &Delivery, c: &Context, summary: &str) -> String {
     }
     lines.push(format!("Runbook  {}", runbook(alert.kind)));
     lines.join("\n")
+}
+
+/// A test says so in every line: whoever reads it at night must not look for a fault.
+fn test(alert: &Alert, c: &Context, summary: &str, fires: bool) -> String {
+    let (head, what, human) = if fires {
+        ("TEST", "this page is a test", "no. Its end follows by itself")
+    } else {
+        ("END OF THE TEST", "this is the end of a test page", "no. Nothing was wrong, so nothing has got better")
+    };
+    [
+        format!("[{head}] {summary}"),
+        format!("Test     {what}: {}", alert.sentence),
+        format!("Sent     {}, by {}", rfc3339(c.now_ms), c.node),
+        format!("Human    {human}."),
+        format!("Runbook  {}", runbook(alert.kind)),
+    ]
+    .join("\n")
+}
+
+/// Of a fleet that lacks nodes also what brings each of them back.
+fn doing(alert: &Alert, c: &Context) -> String {
+    let general = advice::doing(alert.kind).to_owned();
+    let missing = c.missing.iter().take(LISTED_MAX).map(|m| format!("- {} {}", m.node, m.says));
+    let more = c.missing.len().saturating_sub(LISTED_MAX);
+    let more = (more > 0).then(|| format!("- and {more} more: backstop status"));
+    std::iter::once(general).chain(missing).chain(more).collect::<Vec<_>>().join("\n         ")
+}
+
+fn next(alert: &Alert, c: &Context) -> String {
+    let general = advice::next(alert.kind, &alert.subject);
+    let explain = c.missing.iter().filter(|m| !m.planned).take(EXPLAIN_MAX);
+    let explain = explain.map(|m| advice::explain(&m.node));
+    explain.chain(std::iter::once(general)).collect::<Vec<_>>().join("\n         ")
 }
 
 fn since(alert: &Alert, c: &Context) -> String {
@@ -235,7 +319,7 @@ fn over(alert: &Alert, c: &Context, summary: &str) -> String {
 
 /// What backstop is doing, whether a human is needed, the next command, and the one after it.
 fn advice(page: &Page, c: &Context) -> (String, String, String, Option<String>) {
-    let explain = format!("backstop explain {}   # from any node", c.node);
+    let explain = advice::explain(&c.node);
     let doing = c.doing.clone().unwrap_or_else(|| "nothing: no cycle is under way on this node".to_owned());
     match page.kind {
         PageKind::Latched => {
@@ -288,6 +372,7 @@ mod tests {
     use super::*;
     use crate::core::cycle::FailureClass;
     use crate::core::error::Class;
+    use crate::core::finding::{Finding, Report};
     use crate::core::target::GroupArn;
     use crate::core::time::{BootId, Now};
 
@@ -327,7 +412,53 @@ mod tests {
             now_ms: 1_788_319_391_000,
             doing: Some("check: try 168, connection refused (transport)".to_owned()),
             listed: Vec::new(),
+            missing: Vec::new(),
         }
+    }
+
+    /// What is told first of an alert about the fleet, after so many looks that do not show it any more.
+    fn of_the_fleet(looks_without: u64, c: &Context) -> String {
+        let start = Now { wall_ms: 1_788_319_300_000, boot: BootId("b".into()), since_boot_ms: 5 };
+        let at = |look: u64| start.plus(look.saturating_mul(20_000));
+        let mut book = Book::new("au-search".into(), InstanceId("i-1".into()), "es-client-1".into());
+        book.sinks(vec![Sink { name: "any".into(), dedups: true, renew_ms: None }]);
+        let (kind, subject, severity) = (Kind::BelowMinimum, "au-search".into(), Severity::Critical);
+        let found = Finding { kind, subject, severity, sentence: "1 of 3 in service".into() };
+        book.look(&Report::complete("es-client-1", vec![found]), &at(0));
+        (1..=looks_without).for_each(|n| book.look(&Report::complete("es-client-1", vec![]), &at(n)));
+        let due = book.due(&at(looks_without));
+        let d = due.first().expect("it is due");
+        render(d.of(&book).expect("it is there"), d, c).text
+    }
+
+    #[test]
+    fn the_page_about_a_fleet_says_what_brings_each_node_back_and_explains_those_that_nothing_explains() {
+        let missing = |node: &str, planned, says: &str| Missing { node: node.into(), planned, says: says.into() };
+        let c = Context {
+            missing: vec![
+                missing("es-client-2", false, "registers itself in 4m30s if its check passes"),
+                missing("es-client-3", true, "is held out by ann: a disk"),
+            ],
+            ..context()
+        };
+        let told = of_the_fleet(0, &c);
+        for line in [
+            "         - es-client-2 registers itself in 4m30s if its check passes\n",
+            "         - es-client-3 is held out by ann: a disk\n",
+            "Next     backstop explain es-client-2   # from any node\n         backstop status\n",
+        ] {
+            assert!(told.contains(line), "{line} in\n{told}");
+        }
+        assert!(!told.contains("explain es-client-3"), "{told}");
+    }
+
+    #[test]
+    fn an_old_sight_is_not_told_as_the_present_one() {
+        assert!(!of_the_fleet(0, &context()).contains("Now  "));
+        let told = of_the_fleet(1, &context());
+        assert!(told.contains("Now      the last look no longer shows it"), "{told}");
+        let told = of_the_fleet(5, &context());
+        assert!(told.contains("Now      OVER since "), "{told}");
     }
 
     #[test]

@@ -36,7 +36,7 @@ pub(super) async fn check(ctx: &mut Ctx<'_>, args: &CheckArgs) -> Exit {
             ctx.show(args.json, &reply, |reply| check_lines(reply, args.verbose));
             Exit::from_code(reply.exit).unwrap_or(Exit::Internal)
         }
-        Err(e) => ctx.no_answer(&e, false, args.json),
+        Err(e) => ctx.nobody_tells(&e, None, args.json),
     }
 }
 
@@ -111,7 +111,7 @@ pub(super) async fn explain(ctx: &mut Ctx<'_>, args: &ExplainArgs) -> Exit {
             ctx.show(args.json, &explain, explain_lines);
             Exit::Done
         }
-        Err(e) => ctx.no_answer(&e, false, args.json),
+        Err(e) => ctx.nobody_tells(&e, args.node.as_deref(), args.json),
     }
 }
 

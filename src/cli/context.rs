@@ -2,7 +2,7 @@
 
 use super::SOCKET;
 use super::out::Out;
-use super::text::{command, commands, labelled};
+use super::text::{commands, labelled};
 use crate::clock::{Clock, Scale, SystemClock};
 use crate::config::{self, Config, Problems};
 use crate::control::ask::{Ask, Trouble};
@@ -89,12 +89,28 @@ impl<'a> Ctx<'a> {
     pub(super) fn wrong(&mut self, (error, expected): Trouble, next: &str, json: bool) -> Exit {
         let next = next.to_owned();
         let exit = Exit::Usage;
-        self.error(&ApiError { v: VERSION, error, expected, next, exit: exit.code() }, json);
+        self.error(&ApiError { v: VERSION, error, expected, next, also: Vec::new(), exit: exit.code() }, json);
         exit
     }
 
     /// There is no answer.
     pub(super) fn no_answer(&mut self, e: &ClientError, changes: bool, json: bool) -> Exit {
+        self.unanswered(e, changes, Vec::new(), json)
+    }
+
+    /// There is no answer to somebody who wants to know what is so, of `node` or this one: others can tell.
+    pub(super) fn nobody_tells(&mut self, e: &ClientError, node: Option<&str>, json: bool) -> Exit {
+        let mut also = Vec::new();
+        if matches!(e, ClientError::NoAgent { .. } | ClientError::Lost { .. }) {
+            let own = || self.config.as_ref().map_or_else(hostname, |c| c.node.name.to_string());
+            let node = node.map_or_else(own, str::to_owned);
+            also.push("backstop reconcile --once   # compares nodes and load balancer, and needs no agent".to_owned());
+            also.push(format!("backstop explain {node}   # on another node of the fleet, where an agent answers"));
+        }
+        self.unanswered(e, false, also, json)
+    }
+
+    fn unanswered(&mut self, e: &ClientError, changes: bool, also: Vec<String>, json: bool) -> Exit {
         let exit = e.exit(changes);
         let fate = if exit == Exit::ContactLost { "; it may have been done: look at backstop status" } else { "" };
         let (error, expected) = match e {
@@ -104,7 +120,7 @@ impl<'a> Ctx<'a> {
             | ClientError::Lost { .. }
             | ClientError::Strange { .. } => (format!("{e}{fate}"), String::new()),
         };
-        self.error(&ApiError { v: VERSION, error, expected, next: e.next(), exit: exit.code() }, json);
+        self.error(&ApiError { v: VERSION, error, expected, next: e.next(), also, exit: exit.code() }, json);
         exit
     }
 
@@ -117,7 +133,9 @@ impl<'a> Ctx<'a> {
         if !e.expected.is_empty() {
             self.out.complain(labelled("Expected", &e.expected));
         }
-        self.out.complain(command("Next", &e.next));
+        for line in commands(std::iter::once(&e.next).chain(&e.also)) {
+            self.out.complain(line);
+        }
     }
 
     /// An object for `--json`, lines otherwise.

@@ -87,7 +87,7 @@ pub(super) async fn latch(ctx: &mut Ctx<'_>, verb: LatchVerb) -> Exit {
 async fn list(ctx: &mut Ctx<'_>, json: bool) -> Exit {
     let status = match ctx.client.status().await {
         Ok(status) => status,
-        Err(e) => return ctx.no_answer(&e, false, json),
+        Err(e) => return ctx.nobody_tells(&e, None, json),
     };
     let Some(latches) = open(&status) else {
         let (error, expected) = ("the fleet record is unknown, and so are its latches", "a record that can be read");
@@ -98,6 +98,7 @@ async fn list(ctx: &mut Ctx<'_>, json: bool) -> Exit {
                 error: error.to_owned(),
                 expected: expected.to_owned(),
                 next: next.to_owned(),
+                also: Vec::new(),
                 exit: Exit::Unreachable.code(),
             },
             json,

@@ -28,7 +28,7 @@ pub(super) async fn history(ctx: &mut Ctx<'_>, args: &HistoryArgs) -> Exit {
             ctx.show(args.json, &history, history_lines);
             Exit::Done
         }
-        Err(e) => ctx.no_answer(&e, false, args.json),
+        Err(e) => ctx.nobody_tells(&e, None, args.json),
     }
 }
 

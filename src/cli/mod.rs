@@ -133,6 +133,11 @@ pub fn run(args: impl IntoIterator<Item = OsString>, out: &mut Out) -> anyhow::R
     let args: Vec<OsString> = args.into_iter().collect();
     let cli = match Cli::try_parse_from(&args) {
         Ok(cli) => cli,
+        Err(error) if error.use_stderr() && reconcile::as_plugin(&args) => {
+            let said = error.render().to_string();
+            let first = said.split("\n\n").next().unwrap_or_default();
+            return Ok(reconcile::unknown(first.trim_start_matches("error: "), out));
+        }
         Err(error) => return Ok(exit::of_clap(out, &error, &args)),
     };
     let exit = match cli.verb {

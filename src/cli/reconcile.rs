@@ -16,7 +16,9 @@ use crate::core::page::Severity;
 use crate::core::reconcile::once::{NEEDS_TIME, verdict};
 use crate::elasticsearch::NodeChecker;
 use crate::fleet::Fleet;
+use crate::words::span;
 use serde::Serialize;
+use std::ffi::OsString;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -124,8 +126,15 @@ struct Ticked<'a> {
 /// Looks, says, and ends with what it came to.
 ///
 /// # Errors
-/// Faults of backstop itself.
+/// Faults of backstop itself, but for a plugin, whose answer they are.
 pub(super) fn reconcile(args: &Args, file: &Path, out: &mut Out) -> anyhow::Result<ExitCode> {
+    match once(args, file, out) {
+        Err(error) if args.nagios => Ok(unknown(&format!("backstop failed: {error:#}"), out)),
+        ended => ended,
+    }
+}
+
+fn once(args: &Args, file: &Path, out: &mut Out) -> anyhow::Result<ExitCode> {
     let Args { once: _, .. } = args; // the command line requires it
     let host = hostname();
     let config = match config::load(file, &host) {
@@ -140,7 +149,7 @@ pub(super) fn reconcile(args: &Args, file: &Path, out: &mut Out) -> anyhow::Resu
             nodes: NodeChecker::new(),
             fleet: Fleet::new(adapters::store(&config), config.fleet.as_str().into()),
         };
-        tick(&eyes, &config, &host, args.apart, &clock).await
+        tick(&eyes, &config, &config.node.name, args.apart, &clock).await
     });
     // A read that never returns must not keep the process.
     runtime.shutdown_background();
@@ -163,14 +172,41 @@ pub(super) fn reconcile(args: &Args, file: &Path, out: &mut Out) -> anyhow::Resu
     }
 }
 
+/// `--json` of a config that cannot be used: it has `v` and `exit` as every answer.
+#[derive(Serialize)]
+struct NoConfig<'a> {
+    v: u32,
+    exit: u8,
+    problems: &'a [config::Problem],
+}
+
 fn no_config(args: &Args, file: &Path, problems: &config::Problems, out: &mut Out) -> ExitCode {
     if args.nagios {
-        let first = problems.list().first().map_or_else(String::new, |p| p.to_string().replace('\n', " "));
-        out.line(format!("BACKSTOP UNKNOWN - the config {} cannot be used: {first}", file.display()));
-        return ExitCode::from(Plugin::Unknown.code());
+        let first = problems.list().first().map_or_else(String::new, ToString::to_string);
+        return unknown(&format!("the config {} cannot be used: {first}", file.display()), out);
     }
-    super::setup::bad(problems, args.json, out);
+    if args.json {
+        out.json(&NoConfig { v: VERSION, exit: Exit::Usage.code(), problems: problems.list() });
+    } else {
+        super::setup::bad(problems, false, out);
+    }
     super::exit::code(Exit::Usage)
+}
+
+/// The command line asks for a plugin's answer: whatever is wrong with it, the answer is one, too.
+pub(super) fn as_plugin(args: &[OsString]) -> bool {
+    args.iter().any(|a| a == "reconcile") && args.iter().any(|a| a == "--nagios")
+}
+
+/// A plugin that cannot do its work: a monitoring system takes 1 and 2 for what it watches.
+pub(super) fn unknown(why: &str, out: &mut Out) -> ExitCode {
+    out.line(format!("BACKSTOP {} - {}", Plugin::Unknown.word(), plain(why.trim())));
+    ExitCode::from(Plugin::Unknown.code())
+}
+
+/// On one line, and without the bar that separates performance data.
+fn plain(text: &str) -> String {
+    text.replace('|', "/").replace('\n', " ")
 }
 
 /// In a rehearsal time is compressed here too.
@@ -200,18 +236,24 @@ fn ticked<'a>(config: &'a Config, tick: &'a Tick) -> Ticked<'a> {
         minimum_healthy: config.minimum_healthy,
         minimum_during_patch: config.minimum_during_patch,
         findings: tick.report.findings.iter().map(row).collect(),
-        planned: seen.record.as_ref().map(|(r, _)| planned(r)).unwrap_or_default(),
+        planned: seen.record.as_ref().map(|(r, at)| planned(r, at.wall_ms)).unwrap_or_default(),
         unseen: unseen.chain(lists).collect(),
         not_judged: NEEDS_TIME.to_vec(),
     }
 }
 
-/// What the record knows of, for people.
-fn planned(record: &crate::core::record::Record) -> Vec<String> {
-    let slots = record.slots.values().map(|s| format!("{} is in cycle {} (job {})", s.node, s.cycle, s.job));
-    let holds = record.holds.values().map(|h| format!("{} is held by {} ({})", h.node, h.order.by, h.order.reason));
-    let pause = record.pause.iter().map(|p| format!("patching is paused by {} ({})", p.by, p.reason));
-    slots.chain(holds).chain(pause).collect()
+/// What the record knows of, for people; how old it is, by the clock of who wrote it.
+fn planned(record: &crate::core::record::Record, wall_ms: u64) -> Vec<String> {
+    let age = |since: u64| format!("for {}", span(wall_ms.saturating_sub(since)));
+    let order = |o: &crate::core::record::Pause| format!("by {} ({}), {}", o.by, o.reason, age(o.since_ms));
+    let slots = record
+        .slots
+        .values()
+        .map(|s| format!("{} is in cycle {} (job {}), {}", s.node, s.cycle, s.job, age(s.since_ms)));
+    let holds = record.holds.values().map(|h| format!("{} is held {}", h.node, order(&h.order)));
+    let all = record.hold_all.iter().map(|h| format!("self-heal is off {}", order(&h.order)));
+    let pause = record.pause.iter().map(|p| format!("patching is paused {}", order(p)));
+    slots.chain(holds).chain(all).chain(pause).collect()
 }
 
 fn known(n: Option<impl ToString>) -> String {
@@ -246,8 +288,6 @@ fn lines(t: &Ticked<'_>) -> Vec<String> {
 
 /// The first line is what most monitoring systems show; performance data stand behind its bar.
 fn nagios(plugin: Plugin, t: &Ticked<'_>) -> Vec<String> {
-    // The bar separates, here.
-    let plain = |text: &str| text.replace('|', "/").replace('\n', " ");
     let worst = t.findings.first().map(|w| format!("; {}: {}", w.finding.kind.label(), plain(&w.finding.sentence)));
     let in_service = t.in_service.map_or_else(|| "U".to_owned(), |n| n.to_string());
     let perf = format!(

@@ -10,6 +10,9 @@ use crate::rehearse::scenario::{self, Elsewhere, Options, RUN_JSON, RUN_LOG, Rep
 use anyhow::Context as _;
 use std::path::{Path, PathBuf};
 
+/// What a run said, in the directory of its node.
+const RUN_TXT: &str = "run.txt";
+
 /// What to play.
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
 enum Name {
@@ -133,8 +136,11 @@ pub(super) fn run(args: &Args, out: &mut Out) -> anyhow::Result<Exit> {
             // Whatever was started ends with the play.
             () = interrupts.next() => Ok(None),
         }
-    })?;
-    let Some(report) = played else {
+    });
+    if let (Err(_), Some(dir)) = (&played, &args.keep) {
+        out.complain(kept(dir));
+    }
+    let Some(report) = played? else {
         out.complain("interrupted: everything that was started is ended");
         return Ok(Exit::Internal);
     };
@@ -151,8 +157,7 @@ pub(super) fn run(args: &Args, out: &mut Out) -> anyhow::Result<Exit> {
         out.clear();
         out.line(report.to_text());
         if let Some(dir) = &args.keep {
-            let dir = dir.display();
-            out.line(format!("Kept in {dir}: pages/, and of each node its config, state, agent.log and run.txt"));
+            out.line(kept(dir));
         }
         if let Some(file) = &args.svg {
             out.line(format!("Picture in {}", file.display()));
@@ -179,6 +184,16 @@ fn contradiction(args: &Args) -> Option<String> {
     None
 }
 
+/// What there is to read. Not every scenario has runs, and a load balancer elsewhere has pages of its own.
+fn kept(dir: &Path) -> String {
+    let run = |entry: std::fs::DirEntry| entry.path().join(RUN_TXT).exists();
+    let runs = std::fs::read_dir(dir).is_ok_and(|entries| entries.flatten().any(run));
+    let pages = if dir.join("pages").exists() { "pages/, and " } else { "" };
+    let of_each =
+        if runs { format!("config, state, agent.log and {RUN_TXT}") } else { "config, state and agent.log".to_owned() };
+    format!("Kept in {}: {pages}of each node its {of_each}", dir.display())
+}
+
 /// Of each run what a person would have seen: `NODE/run.txt`.
 fn keep_runs(dir: &Path, report: &Report) -> std::io::Result<()> {
     use std::io::Write as _;
@@ -190,7 +205,7 @@ fn keep_runs(dir: &Path, report: &Report) -> std::io::Result<()> {
             Ok(result) => text.push_str(&super::run::lines(&result).join("\n")),
             Err(_) => text.push_str(&String::from_utf8_lossy(&said)),
         }
-        std::fs::File::create(dir.join("run.txt")).and_then(|mut file| writeln!(file, "{text}"))?;
+        std::fs::File::create(dir.join(RUN_TXT)).and_then(|mut file| writeln!(file, "{text}"))?;
     }
     Ok(())
 }
@@ -218,4 +233,21 @@ pub(super) fn node(args: &NodeArgs) -> anyhow::Result<Exit> {
     // What reads stdin is a thread of its own and ends with the process.
     runtime.shutdown_background();
     Ok(Exit::Done)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_said_to_be_kept_is_there() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let make = |name: &str| std::fs::DirBuilder::new().recursive(true).create(dir.path().join(name)).expect("made");
+        make("es-client-1");
+        let at = dir.path().display();
+        assert_eq!(kept(dir.path()), format!("Kept in {at}: of each node its config, state and agent.log"));
+        make("pages");
+        std::fs::File::create(dir.path().join("es-client-1/run.txt")).expect("made");
+        assert!(kept(dir.path()).ends_with(": pages/, and of each node its config, state, agent.log and run.txt"));
+    }
 }

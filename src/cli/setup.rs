@@ -3,7 +3,7 @@
 use super::context::hostname;
 use super::out::Out;
 use super::text::{command, labelled};
-use crate::config::{self, Effective, Problems, Warning};
+use crate::config::{self, Effective, FOUR_SUFFICE, Problems, Warning};
 use crate::core::exit::Exit;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
@@ -48,7 +48,13 @@ pub(super) fn config(verb: &ConfigVerb, default: &Path, out: &mut Out) -> Exit {
         ConfigVerb::Check(args) => {
             let file = args.file.as_deref().unwrap_or(default);
             match config::load(file, &hostname()) {
-                Ok((config, warnings)) => {
+                Ok((config, mut warnings)) => {
+                    // What it names has to be there as well, and readable by whoever asks.
+                    let files = config::check_files(&config);
+                    if let Some(problems) = Problems::new(files.problems) {
+                        return bad(&problems, args.json, out);
+                    }
+                    warnings.extend(files.warnings);
                     if args.json {
                         out.json(&Checked {
                             v: crate::control::protocol::VERSION,
@@ -85,10 +91,8 @@ pub(super) fn config(verb: &ConfigVerb, default: &Path, out: &mut Out) -> Exit {
 
 /// What an agent says that has no config it could run with, behind what is wrong with the file.
 pub(super) fn no_config(file: &Path) -> String {
-    let expected = format!(
-        "a config file at {}: the fleet's name, a target group, a pager (the shortest is in the README, Install)",
-        file.display()
-    );
+    let expected =
+        format!("a config file at {}: {FOUR_SUFFICE} (the shortest is in the README, Install)", file.display());
     let check = format!("backstop config check {}   # every problem at once", file.display());
     [labelled("Expected", expected), command("Next", &check)].join("\n")
 }

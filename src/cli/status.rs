@@ -1,10 +1,13 @@
 //! `backstop status`: what is so.
 
 use super::context::{Ctx, Interrupts};
+use super::queue;
 use super::text::{WIDTH, command, commands, labelled, table_within, wrap};
+use crate::alerts::text::look_at;
 use crate::control::client::ClientError;
-use crate::control::protocol::{CycleStatus, NodeStatus, SILENT_MS, SinkStatus, Source, Status};
+use crate::control::protocol::{AlertStatus, CycleStatus, NodeStatus, SILENT_MS, SinkStatus, Source, Status};
 use crate::core::exit::Exit;
+use crate::core::guard::Verdicts;
 use crate::core::page::Severity;
 use crate::core::record::{Pause, Record};
 use crate::words::{age, date, moment, short, span, time};
@@ -57,7 +60,7 @@ async fn once(ctx: &mut Ctx<'_>, json: bool) -> Exit {
                 let lines = without_agent(ctx, &e);
                 ctx.out.line(lines.join("\n"));
             }
-            ctx.no_answer(&e, false, json)
+            ctx.nobody_tells(&e, None, json)
         }
     }
 }
@@ -66,13 +69,12 @@ async fn once(ctx: &mut Ctx<'_>, json: bool) -> Exit {
 fn without_agent(ctx: &Ctx<'_>, e: &ClientError) -> Vec<String> {
     let mut lines = vec![labelled("NO AGENT", format!("on this node: {e}"))];
     lines.push(labelled("Means", "no cycle starts here; a cycle under way waits, and goes on when the agent starts"));
-    let look = |arn: &str| format!("aws elbv2 describe-target-health --target-group-arn {arn}");
     let Some(config) = &ctx.config else {
-        lines.push(command("Look", &look("ARN")));
+        lines.push(command("Look", "aws elbv2 describe-target-health --region REGION --target-group-arn ARN"));
         return lines;
     };
     lines.push(labelled("Fleet", format!("{}, node {}", config.fleet, config.node.name)));
-    lines.extend(config.target_groups.iter().map(|group| command("Look", &look(&group.arn.0))));
+    lines.extend(config.target_groups.iter().map(|group| command("Look", &look_at(&group.arn.0))));
     lines
 }
 
@@ -194,7 +196,17 @@ fn patching(s: &Status) -> String {
     if s.mode != "act" {
         return format!("off on this node: mode is {}", s.mode);
     }
-    if free(s, r) == 0 { "allowed, one after another: every slot is taken".to_owned() } else { "allowed".to_owned() }
+    if let Some(c) = &s.cycle {
+        return format!("under way on this node ({}); other nodes wait for its slot", c.cycle);
+    }
+    match &s.would_refuse {
+        Some(v) => {
+            let queues = queue::passes(v.exit.code(), Some(&Verdicts(vec![v.clone()])));
+            let queues = if queues { "; run --wait queues" } else { "" };
+            format!("would be refused: {} ({}, exit {}){queues}", v.sentence, v.guard, v.exit.code())
+        }
+        None => "allowed, as far as this agent has looked (backstop check asks every guard)".to_owned(),
+    }
 }
 
 fn order(p: &Pause, now_ms: u64) -> String {
@@ -288,31 +300,45 @@ fn findings(s: &Status) -> Vec<String> {
     lines
 }
 
-/// Who was told of what, or why not yet. What is told in the page of a larger one is counted there.
+/// Who was told of what, or why not yet. Those with a page of their own come first.
 fn alerts(s: &Status) -> Vec<String> {
-    let own = || s.alerts.iter().filter(|a| a.state != "folded");
-    let folded = s.alerts.len().saturating_sub(own().count());
-    let told = own().take(TOLD_MAX).map(|a| {
-        let sinks: Vec<String> = a.sinks.iter().map(|sink| sink_line(sink, s.now_ms)).collect();
-        let sinks = if sinks.is_empty() { "nobody told yet".to_owned() } else { sinks.join("; ") };
-        let since = moment(a.since_ms, s.now_ms);
-        labelled("Alert", format!("{} {}, {} since {since}: {sinks}", a.kind, a.subject, a.state))
+    let (folded, own): (Vec<&AlertStatus>, Vec<&AlertStatus>) = s.alerts.iter().partition(|a| a.told_in.is_some());
+    let told = own.into_iter().chain(folded).take(TOLD_MAX).map(|a| {
+        let (since, now) = (moment(a.since_ms, s.now_ms), s.now_ms);
+        let state = match a.over_ms {
+            Some(over) => format!("over since {} after {}", moment(over, now), age(over.saturating_sub(a.since_ms))),
+            None => format!("{} since {since}", a.state),
+        };
+        labelled("Alert", format!("{} {}, {state}: {}", a.kind, a.subject, who_was_told(a, s)))
     });
     let mut lines: Vec<String> = told.collect();
-    lines.extend(more("Alert", own().count()));
-    if folded > 0 {
-        lines.push(labelled("Alert", format!("{folded} more are told in the pages of these")));
-    }
+    lines.extend(more("Alert", s.alerts.len()));
     lines
 }
 
-fn sink_line(sink: &SinkStatus, now_ms: u64) -> String {
-    let name = &sink.sink;
+fn who_was_told(a: &AlertStatus, s: &Status) -> String {
+    if let Some(key) = &a.told_in {
+        let page = s.alerts.iter().find(|other| other.key == *key);
+        return format!("in the page {}", page.map_or_else(|| key.clone(), |p| format!("{} {}", p.kind, p.subject)));
+    }
+    let touched = |k: &SinkStatus| k.accepted_ms.is_some() || k.fault.is_some() || k.covered_by.is_some();
+    if a.over_ms.is_some() && a.told && !a.sinks.iter().any(touched) {
+        return "nobody told, it was over".to_owned();
+    }
+    if a.sinks.is_empty() {
+        return "nobody told yet".to_owned();
+    }
+    a.sinks.iter().map(|sink| sink_line(sink, s)).collect::<Vec<_>>().join("; ")
+}
+
+fn sink_line(sink: &SinkStatus, s: &Status) -> String {
+    let (name, now_ms) = (&sink.sink, s.now_ms);
+    let node = |id: &String| s.nodes.iter().find(|n| n.instance == *id).map_or_else(|| id.clone(), |n| n.node.clone());
     match (&sink.fault, sink.accepted_ms, &sink.covered_by) {
         (Some(fault), ..) if sink.refused => format!("{name} REFUSES it: {fault}"),
         (Some(fault), ..) => format!("{name} NOT DELIVERED: {fault}"),
         (None, Some(ms), _) => format!("accepted by {name} {}", moment(ms, now_ms)),
-        (None, None, Some(by)) => format!("{name}: by the agent of {by}"),
+        (None, None, Some(by)) => format!("{name}: by the agent of {}", node(by)),
         (None, None, None) => format!("{name}: not sent yet"),
     }
 }

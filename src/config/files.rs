@@ -28,6 +28,7 @@ enum Content {
     UserAndPassword,
     Secret,
     Certificates,
+    CertificateAndKey,
 }
 
 /// Looks at every file that the config names. Never repeats what is in them.
@@ -40,6 +41,7 @@ pub fn check_files(config: &Config) -> Files {
     let named = [
         ("elasticsearch.ca_file", es.ca_file.as_deref(), Content::Certificates),
         ("elasticsearch.api_key_file", es.api_key_file.as_deref(), Content::ApiKey),
+        ("elasticsearch.client_cert_file", es.client_cert_file.as_deref(), Content::CertificateAndKey),
         ("elasticsearch.basic_auth_file", es.basic_auth_file.as_deref(), Content::UserAndPassword),
         ("pager.pagerduty.routing_key_file", pagerduty, Content::RoutingKey),
         ("pager.alertmanager.basic_auth_file", manager, Content::UserAndPassword),
@@ -115,6 +117,10 @@ fn read(path: &Path, content: Content) -> Result<(u32, Vec<u8>), Trouble> {
     Ok((meta.permissions().mode(), bytes))
 }
 
+fn has(text: &[u8], part: &[u8]) -> bool {
+    text.windows(part.len()).any(|w| w == part)
+}
+
 fn judge(bytes: &[u8], content: Content) -> Result<(), (&'static str, &'static str, &'static str)> {
     let text = bytes.trim_ascii();
     if text.is_empty() {
@@ -137,7 +143,19 @@ fn judge(bytes: &[u8], content: Content) -> Result<(), (&'static str, &'static s
         )),
         Content::UserAndPassword if text.contains(&b':') && !text.contains(&b'\n') => Ok(()),
         Content::UserAndPassword => Err(("no line of that form", "one line user:password", "write it so")),
-        Content::Certificates if text.windows(27).any(|w| w == b"-----BEGIN CERTIFICATE-----") => Ok(()),
+        Content::CertificateAndKey
+            if has(text, b"-----BEGIN CERTIFICATE-----")
+                && has(text, b"PRIVATE KEY-----")
+                && !has(text, b"ENCRYPTED") =>
+        {
+            Ok(())
+        }
+        Content::CertificateAndKey => Err((
+            "no certificate with a plain private key in PEM form",
+            "-----BEGIN CERTIFICATE----- and -----BEGIN PRIVATE KEY----- in one file",
+            "write both into it: cat client.crt client.key; an encrypted key is decrypted by `openssl pkey`",
+        )),
+        Content::Certificates if has(text, b"-----BEGIN CERTIFICATE-----") => Ok(()),
         Content::Certificates => Err((
             "no certificate in PEM form",
             "-----BEGIN CERTIFICATE-----",

@@ -347,6 +347,13 @@ const WHO: &[Key] = &[
         "no password",
         "File with one line `user:password`.",
     ),
+    unset(
+        "elasticsearch.client_cert_file",
+        Kind::Text(Form::Path),
+        "/etc/backstop/es-client.pem",
+        "no client certificate",
+        "PEM file with a client certificate (and those between it and the root) and its private key, not encrypted.",
+    ),
     key(
         "elasticsearch.node_name",
         Kind::Text(Form::HostText),

@@ -35,6 +35,11 @@ use std::fs::File;
 use std::io::{ErrorKind, Read};
 use std::path::Path;
 
+/// Where the package puts a file with every key in it: `config/backstop.toml` of the sources.
+pub const EVERY_KEY: &str = "/usr/share/doc/backstop/backstop.toml";
+/// What nobody can derive, and nothing else has to be said.
+pub const FOUR_SUFFICE: &str = "the fleet's name, a target group, a pager and elasticsearch.record_endpoints";
+
 /// A config file is a few KiB; what is longer is another file.
 const FILE_MAX_BYTES: usize = 256 * 1024;
 
@@ -69,9 +74,10 @@ pub fn show(path: &Path, hostname: &str) -> Result<Vec<Effective>, Problems> {
 
 fn read(path: &Path) -> Result<(String, Vec<u8>), Problems> {
     let file = path.display().to_string();
+    let create = format!("create it: {FOUR_SUFFICE} suffice; {EVERY_KEY} shows every key");
     let trouble = |error: &std::io::Error| {
         let next = if error.kind() == ErrorKind::NotFound {
-            "create it; config/backstop.toml shows every key, three suffice"
+            create.as_str()
         } else if error.kind() == ErrorKind::PermissionDenied {
             "let the agent's user read it: chgrp backstop and chmod 640"
         } else {

@@ -84,7 +84,7 @@ pub struct Problems {
 
 impl Problems {
     /// `None` when there are none. In the order of the file; what has no line comes last.
-    pub(super) fn new(mut problems: Vec<Problem>) -> Option<Problems> {
+    pub fn new(mut problems: Vec<Problem>) -> Option<Problems> {
         if problems.is_empty() {
             return None;
         }

@@ -96,6 +96,7 @@ pub(super) struct Elasticsearch {
     pub(super) ca_file: Option<String>,
     pub(super) api_key_file: Option<String>,
     pub(super) basic_auth_file: Option<String>,
+    pub(super) client_cert_file: Option<String>,
     pub(super) node_name: Option<String>,
     pub(super) canary_index: Option<String>,
     pub(super) timeout: Ms,

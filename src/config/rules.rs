@@ -206,6 +206,15 @@ fn elasticsearch(findings: &mut Findings<'_>, raw: &Raw) {
             "use https with ca_file",
         );
     }
+    if es.client_cert_file.is_some()
+        && (es.url.starts_with("http:") || es.record_endpoints.iter().any(|u| u.starts_with("http:")))
+    {
+        findings.warning(
+            &["elasticsearch.client_cert_file", "elasticsearch.url", "elasticsearch.record_endpoints"],
+            "client_cert_file has no effect where a URL begins with http",
+            "write https in every URL",
+        );
+    }
     if es.ca_file.is_some()
         && es.url.starts_with("http:")
         && es.record_endpoints.iter().all(|url| url.starts_with("http:"))

@@ -88,6 +88,7 @@ impl Config {
             ca_file: self.elasticsearch.ca_file.as_ref().map(text),
             api_key_file: self.elasticsearch.api_key_file.as_ref().map(text),
             basic_auth_file: self.elasticsearch.basic_auth_file.as_ref().map(text),
+            client_cert_file: self.elasticsearch.client_cert_file.as_ref().map(text),
             canary_index: self.elasticsearch.canary_index.clone(),
             node_name: self.elasticsearch.node_name.clone(),
             expect: None,
@@ -243,6 +244,8 @@ pub struct Elasticsearch {
     pub api_key_file: Option<PathBuf>,
     /// `user:password`
     pub basic_auth_file: Option<PathBuf>,
+    /// PEM file with a client certificate and its private key.
+    pub client_cert_file: Option<PathBuf>,
     /// The name that the own node must answer with.
     pub node_name: Arc<str>,
     /// Index of the canary search.

@@ -48,7 +48,7 @@ fn keys_of(problems: &[Problem]) -> Vec<&str> {
 }
 
 #[test]
-fn three_keys_and_the_record_suffice() {
+fn three_keys_and_where_the_record_is_suffice() {
     let (config, warnings) = accepted(MINIMAL);
     assert_eq!(config.fleet.as_str(), "au-search");
     assert_eq!((config.minimum_healthy, config.minimum_during_patch, config.max_unavailable), (3, 2, 1));
@@ -384,7 +384,7 @@ fn a_byte_order_mark_and_carriage_returns_do_no_harm() {
 fn a_missing_file_a_directory_and_a_pipe_are_answered() {
     let dir = tempfile::tempdir().expect("dir");
     let missing = load(&dir.path().join("no.toml"), "es-1").expect_err("missing");
-    assert!(missing.to_string().contains("three suffice"), "{missing}");
+    assert!(missing.to_string().contains(FOUR_SUFFICE) && missing.to_string().contains(EVERY_KEY), "{missing}");
     let directory = load(dir.path(), "es-1").expect_err("directory");
     assert!(directory.to_string().contains("a plain file"), "{directory}");
     let pipe = dir.path().join("pipe");

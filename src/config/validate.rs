@@ -229,6 +229,7 @@ fn elasticsearch(raw: super::raw::Elasticsearch, node_name: Arc<str>) -> Elastic
         ca_file: raw.ca_file.map(PathBuf::from),
         api_key_file: raw.api_key_file.map(PathBuf::from),
         basic_auth_file: raw.basic_auth_file.map(PathBuf::from),
+        client_cert_file: raw.client_cert_file.map(PathBuf::from),
         node_name,
         canary_index: raw.canary_index.map(Arc::from),
         timeout_ms: raw.timeout.0,

@@ -1,6 +1,7 @@
 //! From bytes to a document in which every value is of its key's type and form, with all defaults filled in, and a
 //! problem for everything that is not. serde stops at its first error; this walk does not.
 
+use super::EVERY_KEY;
 use super::guess;
 use super::keys::{self, Fallback, Key, Kind};
 use super::problem::{Problem, Refusal, quoted};
@@ -225,7 +226,7 @@ impl Walker<'_> {
             key: None,
             found: format!("text that is not TOML ({message})"),
             expected: "`key = value`, with text in quotes, or a [table]".to_owned(),
-            next: "correct this line; see config/backstop.toml for every key".to_owned(),
+            next: format!("correct this line; {EVERY_KEY} shows every key"),
         });
     }
 }

@@ -84,7 +84,8 @@ impl Wrong {
     /// A fault of the request.
     pub fn new(status: u16, error: impl Into<String>, expected: impl Into<String>, next: impl Into<String>) -> Wrong {
         let exit = Exit::Usage.code();
-        let error = ApiError { v: VERSION, error: error.into(), expected: expected.into(), next: next.into(), exit };
+        let (error, expected, next) = (error.into(), expected.into(), next.into());
+        let error = ApiError { v: VERSION, error, expected, next, also: Vec::new(), exit };
         Wrong { status, error }
     }
 

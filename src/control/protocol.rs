@@ -3,7 +3,7 @@
 
 use crate::core::cycle::{Ended, StageName};
 use crate::core::finding::Finding;
-use crate::core::guard::Verdicts;
+use crate::core::guard::{Verdict, Verdicts};
 use crate::core::job::RebootPolicy;
 use crate::core::page::{Page, Severity};
 use crate::core::record::Record;
@@ -70,6 +70,10 @@ pub struct Status {
     pub heals_in_ms: Option<u64>,
     /// Age of each source, and its last fault.
     pub sees: Vec<Source>,
+    /// The refusal that a run on this node would meet now, by what this agent has read already; absent = none that it knows of
+    /// (`check` asks every guard).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub would_refuse: Option<Verdict>,
     /// What a person should look at though nothing is wrong yet.
     pub warnings: Vec<String>,
     /// The exact next command.
@@ -94,6 +98,12 @@ pub struct AlertStatus {
     pub state: String,
     /// Firing since, in ms since 1970.
     pub since_ms: u64,
+    /// Over since, in ms since 1970.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub over_ms: Option<u64>,
+    /// The key of the alert in whose page it is told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub told_in: Option<String>,
     /// What is so.
     pub sentence: String,
     /// Somebody has been told.
@@ -427,6 +437,9 @@ pub struct ApiError {
     pub expected: String,
     /// What to do now.
     pub next: String,
+    /// What else helps: where nobody answers, who can be asked instead.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub also: Vec<String>,
     /// The exit code for it.
     pub exit: u8,
 }

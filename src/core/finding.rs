@@ -240,6 +240,11 @@ impl Kind {
         }
     }
 
+    /// It tells how many nodes the fleet lacks.
+    pub const fn lacks_nodes(self) -> bool {
+        matches!(self, Kind::BelowMinimum | Kind::BelowFloor)
+    }
+
     /// It tells where a member's targets stand: whoever is named looks for itself.
     pub const fn about_a_target(self) -> bool {
         matches!(

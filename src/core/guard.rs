@@ -1,12 +1,12 @@
 //! Guards: named predicates that all have to pass before a node may leave. Unknown is refused.
 
 use super::exit::Exit;
-use super::ids::{CycleId, InstanceId};
+use super::ids::{CycleId, InstanceId, NodeName};
 use super::member::FleetView;
 use super::record::Record;
 use super::rules::{Mutant, Rules};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
@@ -194,6 +194,8 @@ pub struct Facts {
     pub record: Result<Record, String>,
     /// Who is in service; `Err` = why that is unknown.
     pub fleet: Result<FleetView, String>,
+    /// What people call the members.
+    pub names: BTreeMap<InstanceId, NodeName>,
     /// Cycles per hour, or two per member.
     pub cycles_per_hour: Option<u32>,
     /// Cycles per day, or four per member.
@@ -426,7 +428,10 @@ fn by_fleet(guard: Guard, view: &FleetView, facts: &Facts, rules: &Rules, overri
             .find(|m| **m != facts.instance && !view.in_service.contains(*m) && !leavers.contains(*m));
         return match out {
             None => (Said::Pass, "every other member is in service or explained".to_owned()),
-            Some(m) => (Said::Refused, format!("{m} is out of service and the record does not say why")),
+            Some(m) => {
+                let who = facts.names.get(m).map_or_else(|| m.to_string(), |name| format!("{name} ({m})"));
+                (Said::Refused, format!("{who} is out of service and the record does not say why"))
+            }
         };
     }
     let (n, stay) = (view.in_service_count(), view.staying(&facts.instance, &leavers));

@@ -18,10 +18,11 @@
 //! - **A count has two ends.** At most so many are in service, at least so many: `below-…` needs the first to be too low, its
 //!   absence the second to suffice. Where members are unknown, no group can have more of them in service than it has
 //!   healthy ids.
-//! - **While the record is unknown** a plan may explain an absence: it is told after `blind_after_ms`.
+//! - **While the record is unknown** a plan may explain an absence: it is told after `unknown_plan_after_ms`.
 
 mod around;
 mod blind;
+pub mod by_hand;
 mod first;
 mod fleet;
 mod index;

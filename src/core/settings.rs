@@ -66,6 +66,9 @@ pub struct CheckSettings {
     pub api_key_file: Option<Arc<str>>,
     /// File with `user:password`.
     pub basic_auth_file: Option<Arc<str>>,
+    /// PEM file with a client certificate and its private key.
+    #[serde(default)]
+    pub client_cert_file: Option<Arc<str>>,
     /// Index that a canary search (`size=0`) asks; none = no canary.
     pub canary_index: Option<Arc<str>>,
     /// The name that the own node must answer with, whatever else is known of it.

@@ -49,6 +49,9 @@ impl Caller {
         builder = builder.no_proxy().pool_max_idle_per_host(1);
         if base.scheme() == "https" {
             builder = builder.tls_certs_merge(secrets.roots);
+            if let Some(identity) = secrets.identity {
+                builder = builder.identity(identity);
+            }
         }
         Ok(Caller { client: http_client::build(builder)?, base, timeout, body_max: BODY_MAX_BYTES })
     }

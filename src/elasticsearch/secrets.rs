@@ -29,6 +29,7 @@ pub(crate) enum Credentials {
 pub(super) struct Secrets {
     pub(super) credentials: Credentials,
     pub(super) roots: Vec<reqwest::Certificate>,
+    pub(super) identity: Option<reqwest::Identity>,
 }
 
 /// Reads all files that the settings name. Blocking.
@@ -45,7 +46,14 @@ pub(super) fn load(settings: &CheckSettings) -> Result<Secrets, Fault> {
             roots
         }
     };
-    Ok(Secrets { credentials, roots })
+    let identity = settings.client_cert_file.as_deref().map(|file| identity(file, &bytes(file)?)).transpose()?;
+    Ok(Secrets { credentials, roots, identity })
+}
+
+/// A client certificate and its key, as reqwest takes them. Only a handshake shows whether they belong together.
+pub(crate) fn identity(file: &str, pem: &[u8]) -> Result<reqwest::Identity, Fault> {
+    let none = "there is no client certificate with a plain private key in it";
+    reqwest::Identity::from_pem(pem).map_err(|_| unusable(file, none))
 }
 
 /// The API key where there is one, else user and password where they are named. Blocking.

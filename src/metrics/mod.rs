@@ -73,7 +73,7 @@ impl Metrics {
     }
 
     /// A part of the agent ended in a panic.
-    pub(crate) fn panicked(&self, part: &'static str) {
+    pub fn panicked(&self, part: &'static str) {
         self.panics.get_or_create(&[("part", part)]).inc();
     }
 

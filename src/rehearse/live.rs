@@ -37,17 +37,14 @@ impl Live<'_> {
     /// Shows what happens until `played` is over.
     pub(super) async fn during<F: Future>(&self, audience: &mut dyn Audience, played: F) -> F::Output {
         let mut played = std::pin::pin!(played);
-        let mut told = 0;
         loop {
             let outcome = pace::within(REDRAW, played.as_mut()).await;
-            let lines = self.watch.lines();
             if audience.wants_screens() {
-                audience.screen(&self.screen(&lines).await);
+                audience.screen(&self.screen(&self.watch.lines()).await);
             } else {
-                for line in lines.iter().skip(told) {
-                    audience.line(line);
+                for line in self.watch.take_lines(outcome.is_some()) {
+                    audience.line(&line);
                 }
-                told = lines.len();
             }
             if let Some(outcome) = outcome {
                 return outcome;

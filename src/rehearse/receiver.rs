@@ -29,7 +29,16 @@ pub struct Received {
 impl Received {
     /// It tells that an alert is over.
     pub fn is_over(&self) -> bool {
-        self.body.get("event").is_some_and(|event| event == "resolve")
+        self.is("resolve")
+    }
+
+    /// More about what fires already: it wakes nobody.
+    pub fn is_update(&self) -> bool {
+        self.is("update")
+    }
+
+    fn is(&self, what: &str) -> bool {
+        self.body.get("event").is_some_and(|event| event == what)
     }
 }
 
@@ -71,9 +80,9 @@ impl ReceiverControl {
         pace::lock(&self.shared).received.clone()
     }
 
-    /// What fires and was answered 2xx.
+    /// Pages: what wakes somebody and was answered 2xx.
     pub fn accepted(&self) -> Vec<Received> {
-        self.received().into_iter().filter(|r| r.accepted && !r.is_over()).collect()
+        self.received().into_iter().filter(|r| r.accepted && !r.is_over() && !r.is_update()).collect()
     }
 
     /// What is over and was answered 2xx.

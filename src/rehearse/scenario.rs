@@ -160,7 +160,11 @@ pub async fn play(options: &Options, audience: &mut dyn Audience) -> anyhow::Res
             watch.settle().await;
             played
         })
-        .await?;
+        .await;
+    if played.is_err() {
+        keep_pages(options, &fleet)?;
+    }
+    let played = played?;
     let totals = fleet.stop_traffic().await.unwrap_or_default();
     // Of a cluster it is what the last read said, and one read may have failed.
     if options.cluster.is_some() {
@@ -189,12 +193,18 @@ pub async fn play(options: &Options, audience: &mut dyn Audience) -> anyhow::Res
     report.timeline.traffic(&totals, SLICE_MS);
     report.promises.extend(about_fleet);
     drop(watch);
-    if options.keep.is_some() {
-        keep::pages(fleet.dir(), &fleet.receiver().received()).context("the pages cannot be kept")?;
-    }
+    keep_pages(options, &fleet)?;
     drop(fleet);
     report.wall_ms = u64::try_from(pace::now().saturating_duration_since(begun).as_millis()).unwrap_or(u64::MAX);
     Ok(report)
+}
+
+/// Also of a play that came to nothing: they tell why.
+fn keep_pages(options: &Options, fleet: &Fleet) -> anyhow::Result<()> {
+    if options.keep.is_some() {
+        keep::pages(fleet.dir(), &fleet.receiver().received()).context("the pages cannot be kept")?;
+    }
+    Ok(())
 }
 
 /// The agents are ended, and with them goes what they have put into a real cluster.

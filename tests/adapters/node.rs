@@ -1,5 +1,6 @@
 //! The node check over plain HTTP: what it asks, what it believes, and what it says.
 
+use crate::support::tls::{Front, Identity, Terms};
 use crate::support::wire::{Wire, raw, reply};
 use backstop::core::error::{Class, Fault};
 use backstop::core::settings::{CheckPass, CheckSettings, Colour, NodeIdentity};
@@ -23,6 +24,7 @@ pub(crate) fn settings(url: &str) -> CheckSettings {
         ca_file: None,
         api_key_file: None,
         basic_auth_file: None,
+        client_cert_file: None,
         canary_index: None,
         expect: Some(expected()),
         passes: 1,
@@ -220,6 +222,7 @@ async fn a_file_that_cannot_be_used_is_named_and_never_quoted() {
         (empty, CheckSettings { api_key_file: Some(empty.into()), ..base.clone() }),
         (junk, CheckSettings { basic_auth_file: Some(junk.into()), ..base.clone() }),
         (junk, CheckSettings { ca_file: Some(junk.into()), ..base.clone() }),
+        (junk, CheckSettings { client_cert_file: Some(junk.into()), ..base.clone() }),
         ("", CheckSettings { api_key_file: Some(junk.into()), ..base.clone() }),
     ];
     for (file, settings) in cases {
@@ -228,6 +231,25 @@ async fn a_file_that_cannot_be_used_is_named_and_never_quoted() {
         assert!(fault.message.contains(file) && !fault.message.contains("hunter2"), "{fault}");
     }
     assert!(server.requests().is_empty(), "nothing was asked without the credentials");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_asks_for_a_client_certificate_gets_the_one_of_the_file() {
+    let plain = Wire::answering(|r| Answer::Reply(good(r))).await;
+    for version in [&rustls::version::TLS12, &rustls::version::TLS13] {
+        let versions = Box::leak(Box::new([version]));
+        let front = Front::start(&Terms { mutual: true, versions, ..Terms::GOOD }, plain.address(), true).await;
+        let trusting = CheckSettings { ca_file: Some(front.identity.pem().into()), ..settings(&front.url()) };
+        let with = |f: &tempfile::NamedTempFile| CheckSettings {
+            client_cert_file: Some(f.path().to_str().expect("text").into()),
+            ..trusting.clone()
+        };
+        check(&with(&front.identity.with_key())).await.expect("a good node");
+        let stranger = Identity::new(&Terms::GOOD);
+        let fault = check(&with(&stranger.with_key())).await.expect_err("a certificate that nobody here knows");
+        assert_eq!(fault.class, Class::Transport, "it is retried like all of its kind: {fault}");
+        assert!(!fault.message.contains("PRIVATE"), "{fault}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -106,7 +106,8 @@ async fn one_tick_that_cannot_see_says_so_and_never_that_all_is_well() {
     assert!(exit != 0 && kinds(&unseen).contains(&"blind"), "{unseen:?}");
     assert!(unseen.iter().any(|about| about.ends_with(": cluster nodes")), "{unseen:?}");
 
-    std::fs::write(me.config_file(), "fleet = 7\n").unwrap();
+    let mut broken = std::fs::File::create(me.config_file()).unwrap();
+    std::io::Write::write_all(&mut broken, b"fleet = 7\n").unwrap();
     assert_eq!(tick(me, &[]).await.exit, 2);
     let plugin = tick(me, &["--nagios"]).await;
     assert_eq!((plugin.exit, plugin.text.starts_with("BACKSTOP UNKNOWN - the config")), (3, true), "{}", plugin.text);

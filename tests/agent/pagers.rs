@@ -251,6 +251,13 @@ async fn a_test_goes_through_every_sink_with_its_end_and_says_which_refused() {
     let events: Vec<_> =
         hook.control().received().iter().map(|r| r.body["event"].as_str().unwrap().to_owned()).collect();
     assert_eq!(events, ["test", "resolve"]);
+    for (page, head) in hook.control().received().iter().zip(["[TEST] ", "[END OF THE TEST] "]) {
+        let text = page.body["text"].as_str().unwrap();
+        assert!(text.starts_with(head) && text.contains("Human    no."), "{text}");
+        for alarming in ["RESOLVED", "unknown", "resolved:", "Traffic"] {
+            assert!(!page.body.to_string().contains(alarming), "{alarming}: {page:?}");
+        }
+    }
     let names: BTreeSet<_> = hook.control().received()[0].headers.iter().map(|(name, _)| name.clone()).collect();
     for header in ["x-backstop-signature", "x-backstop-timestamp", "idempotency-key"] {
         assert!(names.contains(header), "{header}: {names:?}");

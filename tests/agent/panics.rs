@@ -98,17 +98,19 @@ async fn an_observer_of_which_every_part_panics_at_every_look_is_not_ended_and_i
 }
 
 #[tokio::test]
-async fn a_panic_that_lasts_is_told_again_a_day_later() {
+async fn a_panic_that_lasts_for_days_is_one_alert_with_a_reminder_each_day() {
     let fake = Fake::new();
     let r = Running::start(&fake).await;
     r.minutes(11).await;
     fake.trouble(Call::Nodes, Some(Trouble::Panic));
     r.comes_within("told", 120, |r| keys(&r.fake, "agent-fault").len() == 1).await;
     r.minutes(60).await;
-    fake.clock.advance(22 * 3_600_000);
-    r.minutes(30).await;
-    assert_eq!(keys(&fake, "agent-fault").len(), 1, "not yet");
-    fake.clock.advance(3_600_000);
-    r.minutes(5).await;
-    assert_eq!(keys(&fake, "agent-fault").len(), 2, "a day later");
+    for _ in 0..4 {
+        fake.clock.advance(11 * 3_600_000 + 1_800_000);
+        r.minutes(30).await;
+    }
+    let told: Vec<_> = fake.told().into_iter().filter(|p| p.kind == "agent-fault").collect();
+    let of = |event: &str| told.iter().filter(|p| p.event == event).count();
+    assert_eq!((of("trigger"), of("reminder")), (1, 2), "in two days and two hours: {told:?}");
+    assert!(r.firing().iter().any(|key| key.contains("/agent-fault/")), "{:?}", r.firing());
 }

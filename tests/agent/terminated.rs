@@ -96,16 +96,12 @@ async fn lost_in(stage: StageName) -> Scene {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_instance_that_is_gone_before_or_while_it_leaves_is_latched_and_paged_by_its_peer() {
-    for stage in [StageName::Deregister, StageName::Drain] {
-        lost_in(stage).await;
-    }
+    tokio::join!(lost_in(StageName::Deregister), lost_in(StageName::Drain));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_instance_that_is_gone_on_its_way_back_is_latched_and_paged_by_its_peer() {
-    for stage in [StageName::Check, StageName::Register, StageName::Settle] {
-        lost_in(stage).await;
-    }
+    tokio::join!(lost_in(StageName::Check), lost_in(StageName::Register), lost_in(StageName::Settle));
 }
 
 #[tokio::test(flavor = "multi_thread")]

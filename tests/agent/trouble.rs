@@ -27,7 +27,7 @@ fn generation(fake: &Fake) -> u64 {
     serde_json::from_slice::<serde_json::Value>(&bytes).unwrap()["generation"].as_u64().unwrap()
 }
 
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test]
 async fn a_disk_that_hangs_in_mid_cycle_does_not_keep_the_node_out_and_what_lands_late_is_in_order() {
     let fake = Fake::patient(PATIENCE);
     fake.job_ends(None);
@@ -56,7 +56,7 @@ async fn a_disk_that_hangs_in_mid_cycle_does_not_keep_the_node_out_and_what_land
     );
 }
 
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test]
 async fn no_cycle_starts_on_a_disk_that_hangs() {
     let fake = Fake::patient(PATIENCE);
     let r = Running::start(&fake).await;

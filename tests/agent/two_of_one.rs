@@ -36,7 +36,8 @@ async fn two_agents_with_one_identity_are_one_page_whatever_they_call_their_node
         seconds(&agents, &clocks, 900).await;
         let keys: BTreeSet<String> = told(&world, "trigger").into_iter().collect();
         assert_eq!(keys.len(), 1, "one alert: {keys:?}");
-        assert_eq!(told(&world, "trigger").len(), 1, "and one page");
+        let by: Vec<_> = world.told().into_iter().filter(|p| p.kind == "two-with-one-identity").map(|p| p.id).collect();
+        assert_eq!(told(&world, "trigger").len(), 1, "and one page: {by:#?}");
         assert_eq!(told(&world, "resolve"), Vec::<String>::new(), "it does not come and go");
         agents.pop().unwrap().kill();
         seconds(&agents, &clocks, 1_200).await;

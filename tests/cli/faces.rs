@@ -1,10 +1,12 @@
 //! What people read: status, check, explain, latch, history, and the answers of the verbs that steer.
 
-use crate::samples::cycle;
+use crate::samples::{AT, MIN, cycle};
 use crate::world::{PATIENCE, World, finish, interrupt};
-use backstop::control::protocol::{CycleStatus, Done};
+use backstop::control::protocol::{AlertStatus, CycleStatus, Done, SinkStatus};
 use backstop::core::cycle::StageName;
 use backstop::core::exit::Exit;
+use backstop::core::guard::{Guard, Said, Verdict};
+use backstop::core::page::Severity;
 use std::path::Path;
 use tokio::io::{AsyncBufReadExt, BufReader};
 
@@ -169,11 +171,113 @@ async fn without_an_agent_status_says_what_it_can_and_exits_16() {
     let world = World::without_server();
     let ran = world.backstop(&["status"]).await;
     ran.exits(16).says(&["NO AGENT", "agent.sock", "au-search", "targetgroup/es-clients/0123456789abcdef"]);
+    ran.says(&["Look      aws elbv2 describe-target-health --region ap-southeast-2 --target-group-arn arn:aws:"]);
     ran.complains(&["the agent is not running", "agent.sock", "Next      systemctl status backstop"]);
     for args in [&["check"][..], &["explain"], &["pause", "--reason", "r"], &["run", "--", "true"], &["latch", "list"]]
     {
         world.backstop(args).await.exits(16).complains(&["agent.sock", "systemctl status backstop"]);
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_an_agent_whoever_wants_to_know_hears_who_else_can_tell() {
+    let world = World::without_server();
+    let once = "backstop reconcile --once   # ";
+    for args in
+        [&["status"][..], &["explain"], &["explain", "es-client-9"], &["history"], &["check"], &["latch", "list"]]
+    {
+        let node = if args.len() > 1 && args[0] == "explain" { args[1] } else { "" };
+        let other = format!("{node}   # on another node");
+        world.backstop(args).await.exits(16).complains(&["Next      systemctl status backstop", once, &other]);
+    }
+    let also = world.backstop(&["explain", "--json"]).await.json()["also"].clone();
+    assert!(also[0].as_str().unwrap().starts_with(once), "{also}");
+    let ran = world.backstop(&["pause", "--reason", "r"]).await;
+    assert!(!ran.err.contains(once), "that pauses nothing: {}", ran.err);
+}
+
+/// One alert of the fake agent's book.
+fn alert(kind: &str, subject: &str, state: &str) -> AlertStatus {
+    AlertStatus {
+        key: format!("au-search/{kind}/{subject}"),
+        kind: kind.to_owned(),
+        subject: subject.to_owned(),
+        severity: Severity::Critical,
+        state: state.to_owned(),
+        since_ms: AT,
+        over_ms: None,
+        told_in: None,
+        sentence: "so".to_owned(),
+        told: true,
+        sinks: Vec::new(),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn status_says_of_each_alert_how_long_it_was_and_in_whose_page_it_is_told() {
+    let world = World::new();
+    let sink = |accepted_ms, covered_by: Option<&str>| SinkStatus {
+        sink: "webhook".to_owned(),
+        accepted_ms,
+        fault: None,
+        refused: false,
+        covered_by: covered_by.map(str::to_owned),
+    };
+    let page = "au-search/below-floor/au-search";
+    world.fake.tell(|s| {
+        s.status.alerts = vec![
+            AlertStatus { told_in: Some(page.to_owned()), ..alert("unhealthy", "es-client-3", "folded") },
+            AlertStatus { sinks: vec![sink(Some(AT + MIN), None)], ..alert("below-floor", "au-search", "firing") },
+            AlertStatus { sinks: vec![sink(None, Some("i-3"))], ..alert("foreign-target", "x", "firing") },
+            AlertStatus {
+                over_ms: Some(AT + 21 * MIN),
+                sinks: vec![sink(Some(AT + 21 * MIN), None)],
+                ..alert("blind", "es-client-1: members", "resolved")
+            },
+            AlertStatus {
+                over_ms: Some(AT + MIN),
+                told_in: Some("au-search/below-minimum/au-search".to_owned()),
+                sinks: vec![sink(None, None)],
+                ..alert("out-of-service", "es-client-2", "resolved")
+            },
+            AlertStatus { over_ms: Some(AT + MIN), ..alert("stuck-initial", "es-client-2", "resolved") },
+            AlertStatus { told: false, ..alert("agent-silent", "es-client-2", "firing") },
+        ];
+    });
+    let ran = world.backstop(&["status"]).await;
+    let told: Vec<&str> = ran.out.lines().filter(|l| l.starts_with("Alert")).collect();
+    assert_eq!(
+        told,
+        [
+            "Alert     below-floor au-search, firing since 03:02: accepted by webhook 03:03",
+            "Alert     foreign-target x, firing since 03:02: webhook: by the agent of es-client-3",
+            "Alert     blind es-client-1: members, over since 03:23 after 21m00s: accepted by webhook 03:23",
+            "Alert     stuck-initial es-client-2, over since 03:03 after 1m00s: nobody told, it was over",
+            "Alert     agent-silent es-client-2, firing since 03:02: nobody told yet",
+            "Alert     unhealthy es-client-3, folded since 03:02: in the page below-floor au-search",
+            "Alert     out-of-service es-client-2, over since 03:03 after 1m00s: in the page",
+        ]
+    );
+    ran.says(&["au-search/below-minimum/au-search"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn status_says_what_a_run_would_be_refused_for_and_allows_nothing_that_it_does_not_know() {
+    let world = World::new();
+    world.fake.tell(|s| {
+        let record = s.status.record.as_mut().unwrap();
+        record.latches.clear();
+        record.slots.clear();
+        let (guard, said, exit) = (Guard::MinimumHealthy, Said::Refused, Exit::BelowMinimum);
+        s.status.would_refuse = Some(Verdict { guard, said, sentence: "2 in service, need 3".into(), exit });
+    });
+    let refused = "Patching  would be refused: 2 in service, need 3 (minimum-healthy, exit 11); run --wait queues";
+    world.backstop(&["status"]).await.says(&[refused]);
+    assert_eq!(world.backstop(&["status", "--json"]).await.json()["would_refuse"]["guard"], "minimum-healthy");
+    world.fake.tell(|s| s.status.would_refuse = None);
+    world.backstop(&["status"]).await.says(&["Patching  allowed, as far as this agent has looked"]);
+    world.fake.tell(|s| s.status.cycle = Some(cycle()));
+    world.backstop(&["status"]).await.says(&["Patching  under way on this node (c-91d2)"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -289,4 +393,33 @@ async fn help_documents_every_exit_code_and_config_needs_no_agent() {
     world.backstop(&["config", "show"]).await.exits(0).says(&["minimum_healthy = 3"]);
     let ran = world.backstop(&["config", "check", "/dev/null"]).await;
     ran.exits(2).complains(&["/dev/null", "expected"]);
+    // What the file names has to be there too: nobody finds out at night that a key is missing.
+    let text = std::fs::read_to_string(world.path("backstop.toml")).unwrap();
+    let mut named = std::fs::File::create(world.path("named.toml")).unwrap();
+    let keys = "\n[elasticsearch]\napi_key_file = \"/nonexistent/es.key\"\n";
+    std::io::Write::write_all(&mut named, format!("{text}{keys}").as_bytes()).unwrap();
+    let named = world.path("named.toml").display().to_string();
+    let ran = world.backstop(&["config", "check", &named]).await;
+    ran.exits(2).complains(&["/nonexistent/es.key", "elasticsearch.api_key_file", "create the file"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_plugin_that_cannot_do_its_work_is_unknown_and_never_critical() {
+    let world = World::without_server();
+    let usage = world.backstop(&["reconcile", "--once", "--nagios", "--apart", "2m"]).await;
+    usage.exits(3).says(&["BACKSTOP UNKNOWN - ", "two looks are 1s to 1m apart"]);
+    assert_eq!(usage.out.lines().count(), 1, "{}", usage.out);
+    world.backstop(&["reconcile", "--nagios"]).await.exits(3).says(&["BACKSTOP UNKNOWN - ", "--once"]);
+    let config = ["--config", "/nonexistent/backstop.toml", "reconcile", "--once"];
+    let with = |more: &'static str| [&config[..], &[more]].concat();
+    world
+        .backstop(&with("--nagios"))
+        .await
+        .exits(3)
+        .says(&["BACKSTOP UNKNOWN - the config /nonexistent/backstop.toml"]);
+    let ran = world.backstop(&with("--json")).await;
+    let json: serde_json::Value = serde_json::from_str(&ran.exits(2).out).unwrap();
+    assert_eq!((&json["v"], &json["exit"]), (&1.into(), &2.into()), "{json}");
+    assert!(json["problems"][0].to_string().contains("/nonexistent/backstop.toml"), "{json}");
+    world.backstop(&["reconcile", "--once", "--help"]).await.exits(0).says(&["With --nagios: 0 to 3"]);
 }

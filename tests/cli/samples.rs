@@ -105,6 +105,7 @@ pub(crate) fn status() -> Status {
         last_page_accepted: Some((7, AT + 21 * MIN)),
         last_page: None,
         sees: vec![source("load balancer"), source("cluster"), source("fleet record"), source("members")],
+        would_refuse: None,
         warnings: vec!["outside_watch is not set".to_owned()],
         next: Some("backstop explain es-client-2".to_owned()),
         starting: None,

@@ -27,7 +27,8 @@ fn blind(w: &World) -> BTreeSet<String> {
         let key = page.body["key"].as_str().unwrap_or_default().to_owned();
         match page.body["event"].as_str() {
             Some("trigger") if key.contains("fleet record") => open.insert(key),
-            _ => open.remove(&key),
+            Some("resolve") => open.remove(&key),
+            _ => false,
         };
     }
     open

@@ -59,6 +59,7 @@ fn settings(endpoints: &[Arc<str>]) -> EsFleetSettings {
         ca_file: None,
         api_key_file: None,
         basic_auth_file: None,
+        client_cert_file: None,
     }
 }
 

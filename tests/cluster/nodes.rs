@@ -20,6 +20,7 @@ pub fn asked(url: &str, timeout_ms: u64) -> CheckSettings {
         ca_file: None,
         api_key_file: None,
         basic_auth_file: None,
+        client_cert_file: None,
         canary_index: None,
         expect: None,
         passes: 1,

@@ -113,6 +113,7 @@ impl World {
             ca_file: None,
             api_key_file: None,
             basic_auth_file: None,
+            client_cert_file: None,
         });
         let (bytes, _) = crate::real::until(|| store.read()).await.expect("a record");
         serde_json::from_slice(&bytes).unwrap()

@@ -181,6 +181,7 @@ fn a_conflict_is_no_fault_and_calls_without_a_plain_answer_are_counted_too() {
         ca_file: None,
         api_key_file: None,
         basic_auth_file: None,
+        client_cert_file: None,
         canary_index: None,
         node_name: "n".into(),
         expect: None,

@@ -156,6 +156,7 @@ fn a_settled_fleet_has_every_metric_with_the_labels_of_the_table() {
     metrics.stepped(&durable("settle"), &durable("idle"), &now());
     metrics.stepped(&Durable::new(InstanceId(ME.into())), &durable("idle"), &now());
     metrics.judged(&Verdicts(vec![verdict(Guard::NoLatch, Said::Refused)]));
+    metrics.panicked("reconcile");
     let mut known = Known::usual();
     with_slot(&mut known, 60, &now());
     let counted = backstop::metrics::Counted::new(crate::ports::Answers(None), &metrics);
@@ -455,6 +456,8 @@ fn the_number_of_series_is_bounded_by_enums_and_configured_groups() {
         "result" => Exit::ALL.len(),
         "loop" => backstop::agent::turns::Loop::ALL.len(),
         "source" => 4,
+        // What a look is made of (agent/observe.rs).
+        "part" => 8,
         "version" | "mode" => 1,
         other => panic!("what values has the label {other}?"),
     };

@@ -98,6 +98,7 @@ impl Agent {
                 now_ms: real,
                 doing: None,
                 listed: Vec::new(),
+                missing: Vec::new(),
             };
             let rendered = render(d.of(&self.book).unwrap(), &d, &context);
             self.book.begin(&d, now);

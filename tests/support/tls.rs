@@ -73,6 +73,15 @@ impl Identity {
         self.pem.path().to_str().expect("text")
     }
 
+    /// A file with the certificate and its private key, to be shown by a client.
+    pub(crate) fn with_key(&self) -> tempfile::NamedTempFile {
+        let mut file = tempfile::NamedTempFile::new().expect("a file");
+        let certificate = std::fs::read(self.pem.path()).expect("the certificate");
+        file.write_all(&certificate).expect("written");
+        file.write_all(self.key.serialize_pem().as_bytes()).expect("written");
+        file
+    }
+
     fn config(&self, terms: &Terms) -> ServerConfig {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))

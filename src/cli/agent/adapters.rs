@@ -60,5 +60,6 @@ fn record_settings(c: &Config, index: &Arc<str>) -> EsFleetSettings {
         ca_file: es.ca_file.as_ref().map(text),
         api_key_file: es.api_key_file.as_ref().map(text),
         basic_auth_file: es.basic_auth_file.as_ref().map(text),
+        client_cert_file: es.client_cert_file.as_ref().map(text),
     }
 }

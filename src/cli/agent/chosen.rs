@@ -108,6 +108,7 @@ fn table(args: &Files, cycle: &Cycle) -> Table {
         ("ca_file", &c.ca_file),
         ("api_key_file", &c.api_key_file),
         ("basic_auth_file", &c.basic_auth_file),
+        ("client_cert_file", &c.client_cert_file),
         ("canary_index", &c.canary_index),
     ];
     node.extend(optional.into_iter().filter_map(|(key, value)| Some((key, text(value.as_deref()?)))));

@@ -100,6 +100,7 @@ impl<B: Backend> Front<B> {
             last_page: None,
             undelivered: 0,
             sees: Vec::new(),
+            would_refuse: None,
             warnings: Vec::new(),
             next: None,
             starting: Some(starting),

@@ -181,6 +181,7 @@ impl<B: Backend> Asking<'_, B> {
             now_ms: now.wall_ms,
             doing: None,
             listed: Vec::new(),
+            missing: Vec::new(),
         };
         let Some(rendered) = render_page(&page, &context) else { return false };
         let mut accepted = false;

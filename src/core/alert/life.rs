@@ -106,12 +106,15 @@ impl Book {
         let same = |a: &Alert| a.page.as_ref().is_none_or(|had| had.cycle == page.cycle);
         match self.get_mut(&about) {
             Some(alert) if alert.fires() && same(alert) => {
+                // A trouble of the agent is its words: said again they are nothing new, but that it lasts.
+                let repeats = page.kind == PageKind::AgentFault && alert.page.is_some();
                 alert.page = Some(page.clone());
                 alert.sentence = cut(&page.message);
                 (alert.own, alert.held, alert.folded) = (true, false, None);
                 alert.seen = now.clone();
-                if !alert.worse(page.severity, now) {
+                if !alert.worse(page.severity, now) && !repeats {
                     alert.change(now);
+                    alert.wakes = alert.version;
                 }
             }
             Some(_) | None => {
@@ -207,7 +210,8 @@ impl Book {
             heard,
             named: false,
             unjudged: None,
-            grown: false,
+            wakes: 1,
+            late: 0,
             changed: now.clone(),
         });
     }
@@ -302,6 +306,7 @@ impl Alert {
         }
         self.severity = severity;
         self.change(now);
+        self.wakes = self.version;
         true
     }
 

@@ -52,6 +52,8 @@ pub const REFUSED_MS: u64 = 3_600_000;
 pub const FAULT_AFTER_RESTART_MS: u64 = 3_600_000;
 /// A lesser fault of the agent is over when it did not repeat for so long, in ms.
 pub const FAULT_QUIET_MS: u64 = 24 * 3_600_000;
+/// A version that is yet to come.
+const NEXT: u32 = u32::MAX;
 /// A sentence is cut to so many bytes.
 const SENTENCE_BYTES_MAX: usize = 600;
 
@@ -178,9 +180,13 @@ pub struct Alert {
     /// No look could judge it since.
     #[serde(default)]
     unjudged: Option<Now>,
-    /// More were folded into it than its text said when it was last changed.
+    /// The last version that is news enough to wake somebody: it began, it got worse, or the cycle machine raised it anew.
     #[serde(default)]
-    grown: bool,
+    wakes: u32,
+    /// It was folded into a page that was out already: the version of that page which lists it first, [`NEXT`] as long as
+    /// there is none. 0: the page had it from the start.
+    #[serde(default)]
+    late: u32,
     /// The version went up last.
     changed: Now,
 }
@@ -241,9 +247,9 @@ struct Open {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Event {
-    /// It fires.
+    /// It fires, or got worse: somebody has to know now.
     Trigger,
-    /// It fires, and got worse or larger.
+    /// It fires as before, and there is more to say of it: nobody has to be woken again.
     Update,
     /// It still fires: the Nth reminder, under a key of its own.
     Reminder(u32),
@@ -353,6 +359,16 @@ impl Alert {
         !self.told() || self.waiting.iter().any(|w| self.heard < Some(w.at))
     }
 
+    /// The last look shows that it is not so; it is over when some more of them do.
+    pub fn fades(&self) -> bool {
+        self.fires() && self.absent.is_some()
+    }
+
+    /// It is so by the last look too, as far as that could tell.
+    fn counts(&self) -> bool {
+        self.fires() && !self.fades()
+    }
+
     /// Since when no look could judge it.
     pub fn unjudged(&self) -> Option<&Now> {
         self.unjudged.as_ref()
@@ -383,6 +399,8 @@ impl Book {
         // What was being sent as the last process ended may have arrived.
         let open = self.alerts.iter_mut().flat_map(|a| a.sent.values_mut()).flat_map(|s| s.open.values_mut());
         open.for_each(|o| o.maybe = true);
+        // A book of a version that did not tell news from more of the same: in doubt it is news.
+        self.alerts.iter_mut().filter(|a| a.wakes == 0).for_each(|a| a.wakes = a.version);
     }
 
     /// What is worth storing of it.
@@ -431,6 +449,18 @@ impl Book {
 
     fn get_mut(&mut self, about: &About) -> Option<&mut Alert> {
         self.alerts.iter_mut().find(|a| a.kind == about.0 && a.subject == about.1)
+    }
+
+    /// In whose page it is told, where it has none of its own: the page that it was folded into, once that lists it, or the
+    /// one that stands for many.
+    pub fn told_in(&self, alert: &Alert) -> Option<About> {
+        let lists = |parent: &About| {
+            let heard = self.get(parent).filter(|p| p.heard()).and_then(|p| p.heard).map_or(0, |(_, version)| version);
+            alert.counts() || alert.late <= heard
+        };
+        let about = alert.about();
+        let stands = || self.alerts.iter().find(|a| alert.held && a.also.contains(&about)).map(Alert::about);
+        alert.folded.clone().filter(lists).or_else(stands)
     }
 
     /// What is folded into this one.

@@ -48,8 +48,20 @@ impl Book {
         if alert.own {
             return 0;
         }
+        if alert.kind == Kind::TwoWithOneIdentity {
+            return HAND_OVER_MS.saturating_mul(self.place_beside_twins(&alert.subject));
+        }
         let place = self.run.peers.rank.saturating_add(u32::from(its_own));
         self.run.peers.every_ms.saturating_mul(HOLD_BACK_LOOKS).saturating_mul(u64::from(place))
+    }
+
+    /// Who shares a document with another agent cannot see what that one has told, and comes last. When each of the others
+    /// notices is a matter of whose beat it happens to read: minutes lie between them.
+    fn place_beside_twins(&self, subject: &str) -> u64 {
+        let me = self.instance.as_str();
+        let others = self.run.peers.live.iter().map(|p| p.instance.as_str()).filter(|i| *i != subject);
+        let before = others.filter(|i| subject == me || *i < me).count();
+        u64::try_from(before).unwrap_or(u64::MAX).min(u64::from(LOOKERS))
     }
 
     /// It is this agent's turn to send it to that sink.
@@ -126,8 +138,10 @@ impl Book {
             let open = sent.open.get(n).filter(|o| o.sure);
             match (n, open) {
                 (0, None) => return Some(Event::Trigger),
-                (n, None) => return Some(Event::Reminder(*n)),
-                (0, Some(o)) if o.version < alert.version => return Some(Event::Update),
+                // What the last look no longer shows comes back, and is told then, or is over.
+                (n, None) if !alert.fades() => return Some(Event::Reminder(*n)),
+                (0, Some(o)) if o.version < alert.wakes => return Some(Event::Trigger),
+                (0, Some(o)) if self.has_news(alert, o.version) => return Some(Event::Update),
                 (0, Some(o)) if renewal(sink, o).is_some_and(|at| come(&at, now)) => return Some(Event::Update),
                 _ => {}
             }
@@ -268,7 +282,7 @@ impl Book {
                 times.push(after(&alert.seen, FAULT_QUIET_MS));
                 times.extend(self.run.started.as_ref().map(|at| after(at, FAULT_AFTER_RESTART_MS)));
             }
-            if alert.grown {
+            if self.has_grown(alert) {
                 times.push(after(&alert.changed, WINDOW_MS));
             }
             if let Some(since) = alert.unjudged().filter(|_| self.run.peers.rank >= LOOKERS) {

@@ -4,7 +4,7 @@
 use super::super::finding::{About, Kind};
 use super::super::page::Severity;
 use super::super::time::Now;
-use super::{Alert, Book, WINDOW_MAX, WINDOW_MS, Window};
+use super::{Alert, Book, NEXT, WINDOW_MAX, WINDOW_MS, Window};
 use std::cmp::Reverse;
 use std::sync::Arc;
 
@@ -51,7 +51,8 @@ impl Book {
         let parent = self.parent();
         let elsewhere = parent.as_ref().is_some_and(|parent| self.get(parent).is_none());
         let fleet = self.fleet.clone();
-        let mut grown = false;
+        let is_out = parent.as_ref().and_then(|parent| self.get(parent)).is_some_and(Alert::attempted);
+        let late = if is_out { NEXT } else { 0 };
         for alert in &mut self.alerts {
             let child = of_a_node(alert.kind) && !of_the_fleet(alert.kind, &alert.subject, &fleet);
             if !child || !alert.fires() || alert.page.is_some() {
@@ -59,15 +60,14 @@ impl Book {
             }
             match (&alert.folded, &parent) {
                 (None, Some(parent)) if !alert.attempted() => {
-                    alert.folded = Some(parent.clone());
-                    grown = true;
+                    (alert.folded, alert.late) = (Some(parent.clone()), late);
                 }
                 (Some(had), Some(parent)) if had != parent => {
-                    alert.folded = Some(parent.clone());
-                    grown = true;
+                    (alert.folded, alert.late) = (Some(parent.clone()), late);
                 }
-                (Some(_), None) => {
-                    (alert.folded, alert.named) = (None, false);
+                // What the last look no longer shows has no page of its own to come: it ends, or is found again.
+                (Some(_), None) if !alert.fades() => {
+                    (alert.folded, alert.named, alert.late) = (None, false, 0);
                     alert.held = !alert.own;
                     alert.released = alert.own.then(|| now.clone());
                 }
@@ -76,16 +76,29 @@ impl Book {
             // The agent that sends the page about the fleet sees its nodes too.
             alert.named = alert.named || (elsewhere && alert.folded.is_some());
         }
-        if let Some(parent) = parent.and_then(|parent| self.get_mut(&parent)) {
-            parent.grown = parent.grown || (grown && parent.attempted());
-        }
         // At most once a minute, since a fleet falls node by node.
-        for alert in self.alerts.iter_mut().filter(|a| a.grown && a.fires()) {
-            if now.roughly_since(&alert.changed) >= WINDOW_MS {
-                alert.grown = false;
-                alert.change(now);
-            }
+        let minute = |a: &&Alert| a.fires() && now.roughly_since(&a.changed) >= WINDOW_MS;
+        let grown: Vec<About> =
+            self.alerts.iter().filter(minute).filter(|a| self.has_grown(a)).map(Alert::about).collect();
+        for about in grown {
+            let Some(parent) = self.get_mut(&about) else { continue };
+            parent.change(now);
+            let version = parent.version;
+            let new = |a: &&mut Alert| a.late == NEXT && a.folded.as_ref() == Some(&about);
+            self.alerts.iter_mut().filter(new).for_each(|a| a.late = version);
         }
+    }
+
+    /// More is so by now than its page says.
+    pub(super) fn has_grown(&self, alert: &Alert) -> bool {
+        self.folded_into(&alert.about()).any(|a| a.late == NEXT && a.counts())
+    }
+
+    /// Something that still is so came to its page after this version of it. What was gone again before anybody could be told
+    /// is not worth a word, and neither is more about something that the last look no longer shows.
+    pub(super) fn has_news(&self, alert: &Alert, version: u32) -> bool {
+        let new = |a: &Alert| a.late > version && a.late != NEXT && a.counts();
+        !alert.fades() && self.folded_into(&alert.about()).any(new)
     }
 
     /// Alerts that wait for their window, the worst first and then the oldest.
@@ -150,8 +163,13 @@ impl Book {
     pub fn listed(&self, about: &About) -> Vec<(Severity, Arc<str>)> {
         let also = self.get(about).map(|a| a.also.as_slice()).unwrap_or_default();
         let with = |a: &&Alert| a.folded.as_ref() == Some(about) || also.contains(&a.about());
-        let mut listed: Vec<&Alert> = self.alerts.iter().filter(with).filter(|a| a.fires() || !a.heard()).collect();
-        listed.sort_by_key(|a| (Reverse(a.severity), a.episode));
-        listed.into_iter().map(|a| (a.severity, a.sentence.clone())).collect()
+        let mut listed: Vec<&Alert> = self.alerts.iter().filter(with).filter(|a| a.fires() || !a.told()).collect();
+        listed.sort_by_key(|a| (!a.fires(), Reverse(a.severity), a.episode));
+        let says = |a: &Alert| match (a.fires(), a.fades()) {
+            (true, false) => a.sentence.clone(),
+            (true, true) => format!("{} (no longer so by the last look)", a.sentence).into(),
+            (false, _) => format!("{} (over)", a.sentence).into(),
+        };
+        listed.into_iter().map(|a| (a.severity, says(a))).collect()
     }
 }

@@ -9,8 +9,8 @@ use super::super::ids::InstanceId;
 use super::super::page::{Page, PageKind, Severity};
 use super::super::time::{BootId, Now};
 use super::{
-    ALERTS_MAX, Book, Delivered, Delivery, Event, FAULT_AFTER_RESTART_MS, HOLD_BACK_LOOKS, Peer, Peers, REFUSED_MS,
-    Sink,
+    ALERTS_MAX, Book, Delivered, Delivery, Event, FAULT_AFTER_RESTART_MS, FAULT_QUIET_MS, HAND_OVER_MS,
+    HOLD_BACK_LOOKS, Peer, Peers, REFUSED_MS, Sink,
 };
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -108,7 +108,7 @@ fn it_fires_at_once_gets_worse_under_its_key_and_ends_after_looks_that_span_a_mi
     b.look(&report(vec![finding(Kind::Unhealthy, "n-2", Severity::Critical)]), &at(LOOK));
     b.look(&report(vec![warn(Kind::Unhealthy, "n-2")]), &at(2 * LOOK));
     let sent = accept_all(&mut b, &at(2 * LOOK));
-    assert_eq!(told(&sent, "hook"), [(key.clone(), Event::Update)], "worse, and not better again within the episode");
+    assert_eq!(told(&sent, "hook"), [(key.clone(), Event::Trigger)], "worse, and not better again within the episode");
     for n in 0..4 {
         b.look(&report(vec![]), &at(100 * S + n * LOOK));
         assert!(b.due(&at(100 * S + n * LOOK)).is_empty(), "look {n}");
@@ -206,6 +206,130 @@ fn what_happens_to_nodes_is_told_in_the_page_about_the_fleet_and_by_itself_once_
     let sent = told(&accept_all(&mut b, &at(20 * LOOK)), "pd");
     assert!(sent.contains(&("f/out-of-service/n-2".to_owned(), Event::Trigger)), "{sent:?}");
     assert!(!sent.iter().any(|(key, _)| key.ends_with("n-4") || key.ends_with("n-5")), "told of, and over: {sent:?}");
+}
+
+/// Below its floor since 0, with one node in the page, and one more that fell since.
+fn grown() -> (Book, impl Fn(&[&str]) -> Report) {
+    let look = |nodes: &[&str]| {
+        let out = nodes.iter().map(|n| warn(Kind::OutOfService, n));
+        report([finding(Kind::BelowFloor, "f", Severity::Critical)].into_iter().chain(out).collect())
+    };
+    let mut b = book();
+    b.look(&look(&["n-2"]), &at(0));
+    accept_all(&mut b, &at(0));
+    b.look(&look(&["n-2", "n-3"]), &at(LOOK));
+    assert_eq!(accept_all(&mut b, &at(LOOK)), []);
+    (b, look)
+}
+
+#[test]
+fn what_is_folded_into_a_page_that_is_out_is_an_update_and_wakes_nobody_again() {
+    let (mut b, look) = grown();
+    b.look(&look(&["n-2", "n-3"]), &at(60 * S));
+    let update = |b: &mut Book, at: &Now| told(&accept_all(b, at), "hook");
+    let key = || "f/below-floor/f".to_owned();
+    assert_eq!(update(&mut b, &at(60 * S)), [(key(), Event::Update)]);
+    assert_eq!(update(&mut b, &at(300 * S)), [], "once");
+    // One more, and it is sent under another id, for the receiver that drops repeats.
+    b.look(&look(&["n-2", "n-3", "n-4"]), &at(301 * S));
+    assert_eq!(update(&mut b, &at(301 * S)), [(key(), Event::Update)]);
+}
+
+#[test]
+fn an_update_is_dropped_when_what_it_would_say_is_over_before_it_is_sent() {
+    // What came to the page has gone again, within its minute.
+    let (mut b, look) = grown();
+    b.look(&look(&["n-2"]), &at(2 * LOOK));
+    (4..40).for_each(|n| {
+        b.look(&look(&["n-2"]), &at(n * LOOK));
+        assert_eq!(accept_all(&mut b, &at(n * LOOK)), [], "look {n}");
+    });
+    assert!(b.told_in(b.get(&(Kind::OutOfService, "n-2".into())).unwrap()).is_some());
+    assert_eq!(b.told_in(b.get(&(Kind::OutOfService, "n-3".into())).unwrap()), None, "no page has it");
+    // All is back by then, though not for long enough to be over.
+    let (mut b, look) = grown();
+    b.look(&report(vec![]), &at(60 * S));
+    assert_eq!(accept_all(&mut b, &at(60 * S)), []);
+    // And it was not: now it is told.
+    b.look(&look(&["n-2", "n-3"]), &at(75 * S));
+    assert_eq!(told(&accept_all(&mut b, &at(75 * S)), "hook"), [("f/below-floor/f".to_owned(), Event::Update)]);
+    // The pager was away when it was due, and by now the node is back.
+    let (mut b, look) = grown();
+    b.look(&look(&["n-2", "n-3"]), &at(60 * S));
+    for d in b.due(&at(60 * S)) {
+        b.begin(&d, &at(60 * S));
+        b.result(&d, &fault(), &at(60 * S), Jitter(0));
+    }
+    b.look(&look(&["n-2"]), &at(75 * S));
+    assert_eq!(accept_all(&mut b, &at(75 * S)), []);
+}
+
+#[test]
+fn what_the_last_look_no_longer_shows_is_listed_as_that() {
+    let (mut b, look) = grown();
+    let parent: About = (Kind::BelowFloor, "f".into());
+    b.look(&look(&["n-2"]), &at(60 * S));
+    let says: Vec<String> = b.listed(&parent).into_iter().map(|(_, says)| says.to_string()).collect();
+    assert_eq!(says, ["out-of-service n-2", "out-of-service n-3 (no longer so by the last look)"]);
+    (5..12).for_each(|n| b.look(&look(&["n-2"]), &at(n * LOOK)));
+    assert_eq!(b.listed(&parent).len(), 1, "and not at all once it is over");
+}
+
+#[test]
+fn a_node_that_is_back_a_little_later_than_the_fleet_gets_no_page_of_its_own() {
+    let (mut b, _) = grown();
+    let only = |nodes: &[&str]| report(nodes.iter().map(|n| warn(Kind::OutOfService, n)).collect());
+    b.look(&only(&["n-3"]), &at(2 * LOOK));
+    // The fleet is over first; n-3 was found once more than that, and then no more.
+    (3..12).for_each(|n| {
+        b.look(&only(&[]), &at(n * LOOK));
+        let sent = told(&accept_all(&mut b, &at(n * LOOK)), "hook");
+        assert!(
+            sent.iter().all(|(key, event)| key == "f/below-floor/f" && *event == Event::Resolve(0)),
+            "{n}: {sent:?}"
+        );
+    });
+    assert!(b.alerts().iter().all(|a| !a.fires()));
+    // One that is found again while it is about to be over is told after all.
+    let (mut b, _) = grown();
+    b.look(&only(&["n-3"]), &at(2 * LOOK));
+    (3..7).for_each(|n| b.look(&only(&[]), &at(n * LOOK)));
+    assert!(!b.get(&(Kind::BelowFloor, "f".into())).unwrap().fires());
+    assert_eq!(told(&accept_all(&mut b, &at(6 * LOOK)), "hook").len(), 1, "the end of the fleet's");
+    b.look(&only(&["n-3"]), &at(7 * LOOK));
+    let sent = told(&accept_all(&mut b, &at(7 * LOOK)), "hook");
+    assert_eq!(sent, [("f/out-of-service/n-3".to_owned(), Event::Trigger)]);
+}
+
+#[test]
+fn nobody_is_reminded_of_what_the_last_look_no_longer_shows() {
+    let mut b = book();
+    let day = 24 * 3_600 * S;
+    b.look(&report(vec![warn(Kind::ConfigDiffers, "f")]), &at(0));
+    accept_all(&mut b, &at(0));
+    b.look(&report(vec![]), &at(day));
+    assert_eq!(accept_all(&mut b, &at(day)), []);
+    b.look(&report(vec![warn(Kind::ConfigDiffers, "f")]), &at(day + LOOK));
+    assert_eq!(told(&accept_all(&mut b, &at(day + LOOK)), "hook").len(), 1);
+}
+
+#[test]
+fn a_page_of_the_cycle_machine_wakes_each_time_also_out_of_a_book_that_did_not_tell_news_apart() {
+    let mut b = book();
+    let out = page(2, PageKind::Latched, "c-1", "still OUT");
+    b.pages(&[page(1, PageKind::Latched, "c-1", "failed")], &at(0));
+    accept_all(&mut b, &at(0));
+    b.pages(std::slice::from_ref(&out), &at(S));
+    let mut old = serde_json::to_value(b.at_rest()).unwrap();
+    old["alerts"][0].as_object_mut().unwrap().retain(|key, _| key != "wakes" && key != "late");
+    let mut read: Book = serde_json::from_value(old).unwrap();
+    read.started(&at(S));
+    read.sinks(vec![sink("pd", true), sink("hook", false)]);
+    for b in [&mut b, &mut read] {
+        let sent = told(&accept_all(b, &at(2 * S)), "hook");
+        assert_eq!(sent, [("f/latched/n-1".to_owned(), Event::Trigger)]);
+        assert_eq!(b.acknowledged(), [2]);
+    }
 }
 
 #[test]
@@ -459,4 +583,34 @@ fn an_agent_without_its_config_forgets_nothing_that_its_pagers_have() {
     let t = clear(&mut b, 20 * S, 6);
     let ends = accept_all(&mut b, &at(t));
     assert_eq!(told(&ends, "pd"), [("f/unhealthy/n-2".to_owned(), Event::Resolve(0))], "and hear that it is over");
+}
+
+#[test]
+fn who_shares_its_identity_tells_of_it_after_the_others_and_they_minutes_apart() {
+    let peer = |i: &str| Peer { instance: i.into(), node: i.into(), told: std::collections::BTreeSet::default() };
+    let turn = |live: &[&str], twin: &str| {
+        let mut b = book();
+        b.peers(Peers { rank: 0, live: live.iter().map(|i| peer(i)).collect(), every_ms: LOOK });
+        b.look(&report(vec![warn(Kind::TwoWithOneIdentity, twin)]), &at(0));
+        let tells = |ms: &u64| !told(&accept_all(&mut b.clone(), &at(*ms)), "hook").is_empty();
+        [0, HAND_OVER_MS, 2 * HAND_OVER_MS, 3 * HAND_OVER_MS].into_iter().find(tells)
+    };
+    assert_eq!(turn(&["i-2", "i-3"], "i-2"), Some(0), "the first that is not one of the two");
+    assert_eq!(turn(&["i-0", "i-2"], "i-0"), Some(0), "one of the two is nobody to wait for");
+    assert_eq!(turn(&["i-0", "i-2"], "i-2"), Some(HAND_OVER_MS));
+    assert_eq!(turn(&["i-2", "i-3"], "i-1"), Some(2 * HAND_OVER_MS), "one of the two");
+    assert_eq!(turn(&[], "i-1"), Some(0), "nobody else would");
+}
+
+#[test]
+fn a_trouble_of_the_agent_that_is_said_again_is_nothing_new_but_that_it_lasts() {
+    let mut b = book();
+    let again = |seq, message: &str| Page { cycle: None, ..page(seq, PageKind::AgentFault, "c", message) };
+    b.pages(&[again(1, "it stumbles")], &at(0));
+    assert_eq!(told(&accept_all(&mut b, &at(0)), "hook").len(), 1);
+    b.pages(&[again(2, "it stumbles")], &at(FAULT_QUIET_MS - 1));
+    b.tick(&at(FAULT_QUIET_MS + 1));
+    assert_eq!(b.acknowledged(), [2], "it waits for nobody");
+    let events: Vec<Event> = accept_all(&mut b, &at(FAULT_QUIET_MS + 1)).iter().map(|d| d.event).collect();
+    assert!(events.iter().all(|e| matches!(e, Event::Reminder(1))), "{events:?}");
 }

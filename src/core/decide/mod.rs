@@ -226,6 +226,11 @@ impl Turn<'_> {
                 self.fail(FailureClass::BootChanged, message);
                 self.leave_patch();
             }
+            Stage::Reboot { from, asked } if *from == self.now.boot && *asked > 0 => {
+                let (from, asked) = (from.clone(), *asked);
+                self.asked_before(from, asked);
+                self.tick();
+            }
             _ => self.tick(),
         }
     }

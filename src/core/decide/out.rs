@@ -12,10 +12,12 @@ use super::super::plan::Kind;
 use super::super::record::Refusal;
 use super::super::rules::Mutant;
 use super::super::target::Own;
-use super::super::time::{Deadline, Dwell};
+use super::super::time::{BootId, Deadline, Dwell};
 use super::super::want;
 use super::Turn;
 
+/// A reboot is asked for so often at most in one cycle, over all starts of the agent.
+const REBOOT_ASKS_MAX: u8 = 3;
 /// Reads that said nothing, in a row, before a guard counts as refused.
 const UNKNOWN_MAX: u8 = 3;
 /// Between two looks at the running job, in ms: a quarter of the time that it has run, within these.
@@ -368,6 +370,17 @@ impl Turn<'_> {
                 self.retry(f);
             }
             _ => {}
+        }
+    }
+
+    /// A process that starts in the boot that should have ended cannot tell whether the last one asked, nor whether the
+    /// machine did restart and hides it: it asks, but not at every start for ever.
+    pub(super) fn asked_before(&mut self, from: BootId, asked: u8) {
+        if asked < REBOOT_ASKS_MAX {
+            self.c.stage = Stage::Reboot { from, asked: asked.saturating_add(1) };
+        } else {
+            // Its deadline tells.
+            self.v.started = true;
         }
     }
 

@@ -38,9 +38,9 @@ fn silent(w: &World<'_>, p: &Person<'_>, begun: &Now, draft: &mut Draft) {
     let instance = &p.member.instance;
     let planned = record.is_some_and(|r| {
         let slot = r.slots.get(instance);
-        let slot = slot.is_some_and(|s| w.sight.first.slot_ms(&s.cycle, w.now) < s.budget_s.saturating_mul(1_000));
+        let slot = slot.is_some_and(|s| w.sight.slot_ms(s, w.settings, w.now) < s.budget_s.saturating_mul(1_000));
         let hold = r.holds.get(instance);
-        slot || hold.is_some_and(|h| w.sight.first.hold_ms(instance, w.now) < h.for_s.saturating_mul(1_000))
+        slot || hold.is_some_and(|h| w.sight.hold_ms(instance, h, w.settings, w.now) < h.for_s.saturating_mul(1_000))
     });
     if planned {
         draft.leave(Kind::AgentSilent, p.node());
@@ -50,7 +50,7 @@ fn silent(w: &World<'_>, p: &Person<'_>, begun: &Now, draft: &mut Draft) {
     let what = format!("the agent of {} has not written its beat for more than {due}", p.node());
     let unknown = w.record.is_none();
     let found = Candidate::new(Kind::AgentSilent, p.node(), what, begun);
-    draft.find(found.after(if unknown { w.settings.blind_after_ms } else { 0 }));
+    draft.find(found.after(if unknown { w.settings.unknown_plan_after_ms } else { 0 }));
 }
 
 fn identity(w: &World<'_>, p: &Person<'_>, begun: &Now, draft: &mut Draft) {

@@ -90,7 +90,7 @@ pub(super) fn count(w: &World<'_>, draft: &mut Draft) {
     }
     let found = Candidate::new(Kind::BelowMinimum, w.sight.fleet, counted("minimum", minimum), read);
     let unknown = w.record.is_none();
-    draft.find(found.after(set_up).after(if unknown { w.settings.blind_after_ms } else { 0 }));
+    draft.find(found.after(set_up).after(if unknown { w.settings.unknown_plan_after_ms } else { 0 }));
 }
 
 /// More members deregistered than the record explains.

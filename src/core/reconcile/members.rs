@@ -89,7 +89,7 @@ fn find(w: &World<'_>, p: &Person<'_>, kind: Kind, sentence: String, after_ms: u
         Absence::Over(what) => candidate(format!("{sentence}; {what}")),
         Absence::Unknown => {
             let unknown = "the fleet record cannot be read: a cycle or a hold may explain it";
-            candidate(format!("{sentence}; {unknown}")).after(w.settings.blind_after_ms)
+            candidate(format!("{sentence}; {unknown}")).after(w.settings.unknown_plan_after_ms)
         }
         Absence::Unexplained | Absence::Within(_) => candidate(sentence),
     };

@@ -9,22 +9,20 @@ use super::sight::Settings;
 pub const LOOKS: u32 = 2;
 
 /// Kinds that need a memory longer than two looks. A report of one tick neither raises nor denies them.
-pub const NEEDS_TIME: [Kind; 8] = [
-    Kind::StuckInitial,
-    Kind::StuckDraining,
-    Kind::CycleOverdue,
-    Kind::SlotHolderGone,
-    Kind::AgentSilent,
-    Kind::TwoWithOneIdentity,
-    Kind::PausedTooLong,
-    Kind::HeldTooLong,
-];
+pub const NEEDS_TIME: [Kind; 5] =
+    [Kind::StuckInitial, Kind::StuckDraining, Kind::SlotHolderGone, Kind::AgentSilent, Kind::TwoWithOneIdentity];
+
+/// Somebody who has never looked before sees only by the clocks of other hosts how old a slot or an order is: they are
+/// believed but for this much, in ms. An agent never does that: nothing that is *done* may rest on two hosts' clocks.
+pub const CLOCKS_DIFFER_MS: u64 = 3_600_000;
 
 impl Settings {
-    /// For one tick: nothing is given time, since there will be no later look.
+    /// For one tick: nothing is given time, since there will be no later look. What a plan may explain is not told while the
+    /// record is not known, for no time proves here that there is none; that it is not known is told instead.
     #[must_use]
     pub fn once(self) -> Settings {
-        Settings { blind_after_ms: 0, grace_ms: 0, ..self }
+        let clocks_differ_ms = Some(CLOCKS_DIFFER_MS);
+        Settings { blind_after_ms: 0, grace_ms: 0, unknown_plan_after_ms: u64::MAX, clocks_differ_ms, ..self }
     }
 }
 

@@ -26,7 +26,7 @@ pub(super) fn judge(w: &World<'_>, draft: &mut Draft) {
     latches(record, begun, draft);
     holds(w, record, begun, draft);
     if let Some(pause) = &record.pause {
-        if w.sight.first.pause_ms(w.now) < w.settings.paused_too_long_ms {
+        if w.sight.pause_ms(pause, w.settings, w.now) < w.settings.paused_too_long_ms {
             draft.leave(Kind::PausedTooLong, w.sight.fleet);
         } else {
             let (by, why, long) = (&pause.by, &pause.reason, text::span(w.settings.paused_too_long_ms));
@@ -42,7 +42,7 @@ fn holder(w: &World<'_>, instance: &InstanceId, slot: &Slot, begun: &Now, draft:
     draft.leave(Kind::Latched, node);
     let budget = slot.budget_s.saturating_mul(1_000);
     let what = format!("{node} holds a slot for cycle {} (job {})", slot.cycle, slot.job);
-    if w.sight.first.slot_ms(&slot.cycle, w.now) < budget {
+    if w.sight.slot_ms(slot, w.settings, w.now) < budget {
         draft.leave(Kind::CycleOverdue, node);
     } else {
         let what = format!("{what} for longer than its budget of {}", text::span(budget));
@@ -82,7 +82,7 @@ fn holds(w: &World<'_>, record: &Record, begun: &Now, draft: &mut Draft) {
     for (instance, hold) in &record.holds {
         let (node, by, why) = (hold.node.as_str(), &hold.order.by, &hold.order.reason);
         let time = hold.for_s.saturating_mul(1_000);
-        if w.sight.first.hold_ms(instance, w.now) < time.saturating_add(grace) {
+        if w.sight.hold_ms(instance, hold, w.settings, w.now) < time.saturating_add(grace) {
             draft.leave(Kind::HeldTooLong, node);
         } else {
             let what = format!("{node} is held by {by} ({why}) for longer than the {} of its order", text::span(time));
@@ -91,7 +91,7 @@ fn holds(w: &World<'_>, record: &Record, begun: &Now, draft: &mut Draft) {
     }
     if let Some(all) = &record.hold_all {
         let (by, why, time) = (&all.order.by, &all.order.reason, all.for_s.saturating_mul(1_000));
-        if w.sight.first.hold_all_ms(w.now) < time.saturating_add(grace) {
+        if w.sight.hold_all_ms(&all.order, w.settings, w.now) < time.saturating_add(grace) {
             draft.leave(Kind::HeldTooLong, w.sight.fleet);
         } else {
             let long = text::span(time);

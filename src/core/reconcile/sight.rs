@@ -5,7 +5,7 @@ use super::super::error::Fault;
 use super::super::heart::Hearts;
 use super::super::ids::{InstanceId, NodeName};
 use super::super::member::Member;
-use super::super::record::Record;
+use super::super::record::{Hold, Pause, Record, Slot};
 use super::super::settings::{BalancerKind, GroupFacts};
 use super::super::target::{GroupArn, Named, Row};
 use super::super::time::{BootId, Now};
@@ -97,6 +97,25 @@ pub struct Sight<'a> {
     pub wrote: Option<&'a Wrote>,
 }
 
+/// How old what stands in the record is, as far as these settings let it be told.
+impl Sight<'_> {
+    pub(super) fn slot_ms(&self, slot: &Slot, settings: &Settings, now: &Now) -> u64 {
+        settings.age_ms(self.first.slot_ms(&slot.cycle, now), slot.since_ms, now)
+    }
+
+    pub(super) fn hold_ms(&self, instance: &InstanceId, hold: &Hold, settings: &Settings, now: &Now) -> u64 {
+        settings.age_ms(self.first.hold_ms(instance, now), hold.order.since_ms, now)
+    }
+
+    pub(super) fn pause_ms(&self, pause: &Pause, settings: &Settings, now: &Now) -> u64 {
+        settings.age_ms(self.first.pause_ms(now), pause.since_ms, now)
+    }
+
+    pub(super) fn hold_all_ms(&self, order: &Pause, settings: &Settings, now: &Now) -> u64 {
+        settings.age_ms(self.first.hold_all_ms(now), order.since_ms, now)
+    }
+}
+
 /// A source, as an agent can be blind for it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Source {
@@ -140,6 +159,11 @@ pub struct Settings {
     pub stale_after_ms: u64,
     /// Not seen for this long: blind.
     pub blind_after_ms: u64,
+    /// While the record is unknown a plan may explain an absence: it is told after this time.
+    pub unknown_plan_after_ms: u64,
+    /// Slots and orders are counted from their first sight alone (`None`, as an agent does), or by their own time too, less
+    /// this much for clocks that differ: for people, of somebody who has seen nothing before.
+    pub clocks_differ_ms: Option<u64>,
     /// A new node, target or differing config is given this long.
     pub grace_ms: u64,
     /// A member that has not beaten for this long (or for three of its own promises) is silent.
@@ -172,6 +196,8 @@ impl Default for Settings {
             every_ms: 15_000,
             stale_after_ms: MINUTE,
             blind_after_ms: 5 * MINUTE,
+            unknown_plan_after_ms: 5 * MINUTE,
+            clocks_differ_ms: None,
             grace_ms: 10 * MINUTE,
             silent_after_ms: 90_000,
             holder_silent_after_ms: 30 * MINUTE,
@@ -203,6 +229,12 @@ impl Settings {
     /// How long a target of this group may be `draining`.
     pub fn draining_ms(&self, facts: &GroupFacts) -> u64 {
         facts.deregistration_delay_ms.saturating_add(self.margin_ms(facts.balancer))
+    }
+
+    /// How old something in the record is: seen for so long, and written at `wall_ms` by its writer's clock.
+    fn age_ms(&self, seen_ms: u64, wall_ms: u64, now: &Now) -> u64 {
+        let by_clock = |differ: u64| now.wall_ms.saturating_sub(wall_ms).saturating_sub(differ);
+        self.clocks_differ_ms.map_or(seen_ms, |differ| seen_ms.max(by_clock(differ)))
     }
 
     /// This client node is no business of this fleet.

@@ -412,13 +412,13 @@ fn named<'a>(me: &Member, g: usize, sight: &GroupSight<'a>, now: &Now, max_ms: u
 /// What slots and holds say of one member.
 fn planned(r: &Record, m: &Member, sight: &Sight<'_>, settings: &Settings, now: &Now) -> Absence {
     let slot = r.slots.get(&m.instance).map(|slot| {
-        let within = sight.first.slot_ms(&slot.cycle, now) < slot.budget_s.saturating_mul(1_000);
+        let within = sight.slot_ms(slot, settings, now) < slot.budget_s.saturating_mul(1_000);
         let what = format!("cycle {} (job {})", slot.cycle, slot.job);
         if within { Absence::Within(what) } else { Absence::Over(format!("the time of its {what} is over")) }
     });
     let hold = r.holds.get(&m.instance).map(|hold| {
         let budget = hold.for_s.saturating_mul(1_000).saturating_add(settings.held_grace_ms);
-        let within = sight.first.hold_ms(&m.instance, now) < budget;
+        let within = sight.hold_ms(&m.instance, hold, settings, now) < budget;
         let by = &hold.order.by;
         if within {
             Absence::Within(format!("held by {by}"))

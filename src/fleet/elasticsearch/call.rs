@@ -10,6 +10,7 @@ use crate::elasticsearch::http::{answer, authorization, base_url, retry_after_ms
 use crate::elasticsearch::secrets;
 use crate::http_client;
 use crate::supervisor::fenced;
+use ::elasticsearch::auth::{ClientCertificate, Credentials};
 use ::elasticsearch::cert::{Certificate, CertificateValidation};
 use ::elasticsearch::http::headers::{
     ACCEPT_ENCODING, AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, USER_AGENT,
@@ -23,8 +24,20 @@ use tokio::sync::Semaphore;
 /// Calls that may be reading their files at the same time.
 const READERS_MAX: usize = 16;
 
-/// Certificates that a server may be known by, as the file has them. `None` = none beside the system's.
-type Pem = Option<Vec<u8>>;
+/// What the files have that clients are made of.
+#[derive(Clone, Default, PartialEq, Eq)]
+struct Pem {
+    /// Certificates that a server may be known by; `None` = none beside the system's.
+    ca: Option<Vec<u8>>,
+    /// The own certificate and its key; `None` = none is shown.
+    client: Option<Vec<u8>>,
+}
+
+impl std::fmt::Debug for Pem {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Pem(not shown: it may hold a key)")
+    }
+}
 
 /// The files that say who calls, and whom to trust. Read again at each call: a rotated one counts at once.
 #[derive(Clone, Debug, Default)]
@@ -32,6 +45,7 @@ pub(super) struct Files {
     pub(super) ca: Option<Arc<str>>,
     pub(super) api_key: Option<Arc<str>>,
     pub(super) basic_auth: Option<Arc<str>>,
+    pub(super) client_cert: Option<Arc<str>>,
 }
 
 /// What is asked. Sent as it is; nothing in here is a secret.
@@ -163,37 +177,49 @@ impl Endpoint {
         headers.insert(HeaderName::from_static("x-opaque-id"), HeaderValue::from_static("backstop-fleet-record"));
         // What is not packed cannot unpack into more than its length says.
         headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
-        let pem = f.ca.as_deref().map(secrets::bytes).transpose()?;
+        let read = |file: &Option<Arc<str>>| file.as_deref().map(secrets::bytes).transpose();
+        let pem = Pem { ca: read(&f.ca)?, client: read(&f.client_cert)? };
         let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((with, clients)) = &*made
             && *with == pem
         {
             return Ok((clients.clone(), headers));
         }
-        let clients =
-            Clients { transport: self.transport(pem.as_deref())?, listing: self.listing_client(pem.as_deref())? };
+        let clients = Clients { transport: self.transport(&pem)?, listing: self.listing_client(&pem)? };
         *made = Some((pem, clients.clone()));
         Ok((clients, headers))
     }
 
-    fn listing_client(&self, pem: Option<&[u8]>) -> Result<reqwest::Client, Fault> {
+    fn listing_client(&self, pem: &Pem) -> Result<reqwest::Client, Fault> {
         let url = base_url(&self.url)?;
         // Each call states its own deadline.
         let mut builder = http_client::builder(&url, Duration::from_mins(1)).no_proxy().pool_max_idle_per_host(1);
         if url.scheme() == "https" {
-            let roots = reqwest::Certificate::from_pem_bundle(pem.unwrap_or_default());
+            let roots = reqwest::Certificate::from_pem_bundle(pem.ca.as_deref().unwrap_or_default());
             builder = builder.tls_certs_merge(roots.map_err(|_| unreadable(self.files.ca.as_deref()))?);
+            if let Some(own) = &pem.client {
+                builder = builder.identity(secrets::identity(self.client_cert(), own)?);
+            }
         }
         http_client::build(builder)
     }
 
-    fn transport(&self, pem: Option<&[u8]>) -> Result<Transport, Fault> {
+    fn client_cert(&self) -> &str {
+        self.files.client_cert.as_deref().unwrap_or_default()
+    }
+
+    fn transport(&self, pem: &Pem) -> Result<Transport, Fault> {
         let url = base_url(&self.url)?;
         let secure = url.scheme() == "https";
         let pool = SingleNodeConnectionPool::new(url);
         let mut builder = TransportBuilder::new(pool).disable_proxy().enable_meta_header(false);
-        if secure && let Some(roots) = roots(self.files.ca.as_deref(), pem)? {
+        if secure && let Some(roots) = roots(self.files.ca.as_deref(), pem.ca.as_deref())? {
             builder = builder.cert_validation(CertificateValidation::Full(roots));
+        }
+        if secure && let Some(own) = &pem.client {
+            // Its error would not name the file.
+            secrets::identity(self.client_cert(), own)?;
+            builder = builder.auth(Credentials::Certificate(ClientCertificate::Pem(own.clone())));
         }
         builder.build().map_err(|e| {
             Fault::transport(format!("cannot make a client for {}: {}", self.url, Causes::of(&e).innermost()))

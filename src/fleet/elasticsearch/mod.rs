@@ -47,6 +47,8 @@ pub struct EsFleetSettings {
     pub api_key_file: Option<Arc<str>>,
     /// File with `user:password`.
     pub basic_auth_file: Option<Arc<str>>,
+    /// PEM file with a client certificate and its private key.
+    pub client_cert_file: Option<Arc<str>>,
 }
 
 /// The port over an index. Clones share what they learn about their servers.
@@ -83,8 +85,12 @@ impl At {
 impl EsFleet {
     /// Makes no call and reads no file.
     pub fn new(settings: EsFleetSettings) -> EsFleet {
-        let files =
-            Files { ca: settings.ca_file, api_key: settings.api_key_file, basic_auth: settings.basic_auth_file };
+        let files = Files {
+            ca: settings.ca_file,
+            api_key: settings.api_key_file,
+            basic_auth: settings.basic_auth_file,
+            client_cert: settings.client_cert_file,
+        };
         let timeout = Duration::from_millis(settings.timeout_ms.max(1));
         let endpoints = Endpoints::new(&settings.endpoints, &files, timeout);
         EsFleet(Arc::new(Inner { endpoints, index: settings.index, fleet: settings.fleet }))
@@ -383,6 +389,7 @@ mod tests {
             ca_file: None,
             api_key_file: None,
             basic_auth_file: None,
+            client_cert_file: None,
         };
         let store = EsFleet::new(settings);
         assert_eq!(store.read().await.unwrap_err().class, Class::Transport);

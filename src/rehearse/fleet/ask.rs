@@ -16,6 +16,9 @@ const LOOK: Duration = Duration::from_millis(20);
 /// Between two tries of a waiting run (real).
 const TRY_AGAIN: Duration = Duration::from_millis(150);
 
+/// Tries to make the record.
+const INIT_TRIES: usize = 5;
+
 /// How a run ended, as the CLI's exit code and words say it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunOutcome {
@@ -117,16 +120,23 @@ impl Machine {
         self.wait_status(bound, |s| s.cycle.is_none()).await
     }
 
-    /// Creates the fleet record.
+    /// Creates the fleet record. A store that does not answer in time is asked again, as a person would; a record that
+    /// is there by then was made by the try whose answer was lost.
     ///
     /// # Errors
     /// The agent cannot, or says no.
     pub async fn init(&self) -> anyhow::Result<Done> {
-        let done = self.client().init(&InitRequest { reason: None }).await?;
-        if done.exit != 0 {
-            bail!("init: {}", done.message);
+        let mut lost = false;
+        for _ in 0..INIT_TRIES {
+            let done = self.client().init(&InitRequest { reason: None }).await?;
+            match Exit::from_code(done.exit) {
+                Some(Exit::Done) => return Ok(done),
+                Some(Exit::Unreachable) => lost = true,
+                Some(Exit::Usage) if lost && done.message.contains("has a record already") => return Ok(done),
+                _ => bail!("init: {}", done.message),
+            }
         }
-        Ok(done)
+        bail!("init: the store of the record did not answer {INIT_TRIES} times")
     }
 
     /// `backstop run`: begins a cycle, and does not wait for its end.

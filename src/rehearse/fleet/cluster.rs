@@ -62,6 +62,7 @@ impl Cluster {
             ca_file: None,
             api_key_file: None,
             basic_auth_file: None,
+            client_cert_file: None,
             canary_index: None,
             expect: None,
             passes: 1,
@@ -151,6 +152,7 @@ impl Lodging {
             ca_file: None,
             api_key_file: None,
             basic_auth_file: None,
+            client_cert_file: None,
         }))
     }
 

@@ -47,7 +47,8 @@ impl Pager<'_> {
         for page in self.since(at_ms) {
             match text(&page, "event") {
                 "trigger" => open.insert(text(&page, "key").to_owned()),
-                _ => open.remove(text(&page, "key")),
+                "resolve" => open.remove(text(&page, "key")),
+                _ => false,
             };
         }
         open

@@ -21,10 +21,40 @@ const FILES_EVERY: u32 = 5;
 #[derive(Debug)]
 struct Shared {
     timeline: Timeline,
-    lines: Vec<String>,
+    lines: Lines,
     most_slots: usize,
     pages: usize,
     latches: BTreeSet<String>,
+}
+
+/// What is noticed, by different looks at different paces: a stage of a cycle is read from a file well after the load
+/// balancer has shown what came of it.
+#[derive(Debug, Default)]
+struct Lines {
+    /// In order of time.
+    all: Vec<(u64, String)>,
+    /// Those of `all` that nobody has taken.
+    left: Vec<(u64, String)>,
+    /// All that happened before this has been noticed.
+    complete_ms: u64,
+}
+
+impl Lines {
+    fn add(&mut self, at_ms: u64, line: &str) {
+        for lines in [&mut self.all, &mut self.left] {
+            let at = lines.partition_point(|(other, _)| *other <= at_ms);
+            lines.insert(at, (at_ms, line.to_owned()));
+        }
+    }
+
+    fn all(&self) -> Vec<String> {
+        self.all.iter().map(|(_, line)| line.clone()).collect()
+    }
+
+    fn take(&mut self, over: bool) -> Vec<String> {
+        let n = if over { self.left.len() } else { self.left.partition_point(|(at, _)| *at < self.complete_ms) };
+        self.left.drain(..n).map(|(_, line)| line).collect()
+    }
 }
 
 /// The handle.
@@ -37,9 +67,14 @@ impl WatchControl {
         pace::lock(&self.0).timeline.clone()
     }
 
-    /// The same, a line for each event, in the order in which they were noticed.
+    /// The same, a line for each event, in order of time.
     pub fn lines(&self) -> Vec<String> {
-        pace::lock(&self.0).lines.clone()
+        pace::lock(&self.0).lines.all()
+    }
+
+    /// Lines that were not taken yet and that nothing comes before any more; all of them where it is over.
+    pub fn take_lines(&self, over: bool) -> Vec<String> {
+        pace::lock(&self.0).lines.take(over)
     }
 
     /// The most slots that were taken at one time.
@@ -50,7 +85,7 @@ impl WatchControl {
     /// Adds an event.
     pub fn note(&self, at_ms: u64, node: &str, kind: EventKind, text: &str) {
         let mut shared = pace::lock(&self.0);
-        shared.lines.push(format!("{}  {node:<12}  {text}", clock(at_ms)));
+        shared.lines.add(at_ms, &format!("{}  {node:<12}  {text}", clock(at_ms)));
         shared.timeline.event(at_ms, node, kind, text);
     }
 }
@@ -75,7 +110,7 @@ impl Watch {
     pub fn start(fleet: &Fleet, title: &str, minimum: usize) -> Watch {
         let shared = Shared {
             timeline: Timeline::new(title, fleet.machines().len(), minimum),
-            lines: Vec::new(),
+            lines: Lines::default(),
             most_slots: 0,
             pages: 0,
             latches: BTreeSet::new(),
@@ -123,7 +158,7 @@ struct Look {
 
 impl Look {
     async fn forever(mut self) {
-        let mut turn = 0_u32;
+        let (mut turn, mut last_ms) = (0_u32, 0);
         loop {
             let at_ms = self.elbv2.origin().simulated_ms();
             let nodes = self.elbv2.in_service(&self.groups).len();
@@ -133,11 +168,14 @@ impl Look {
                 shared.timeline.sample(at_ms, nodes);
                 if shared.timeline.in_service.len() != before {
                     let all = self.machines.len();
-                    shared.lines.push(format!("{}  {:<12}  {nodes} of {all} in service", clock(at_ms), ""));
+                    let line = format!("{}  {:<12}  {nodes} of {all} in service", clock(at_ms), "");
+                    shared.lines.add(at_ms, &line);
                 }
             }
             if turn.checked_rem(FILES_EVERY) == Some(0) {
                 self.files(at_ms);
+                // An agent writes a moment after the time that it writes down: the look before this one saw the rest.
+                pace::lock(&self.control.0).lines.complete_ms = std::mem::replace(&mut last_ms, at_ms);
             }
             turn = turn.wrapping_add(1);
             pace::sleep(LOOK).await;
@@ -196,7 +234,7 @@ impl Look {
             let title = page.body.get("summary").and_then(Value::as_str).unwrap_or("a page without a summary");
             shared.timeline.page(page.at_ms, title);
             let line = format!("{}  {:<12}  PAGE {title}", clock(page.at_ms), "");
-            shared.lines.push(line);
+            shared.lines.add(page.at_ms, &line);
         }
         shared.pages = accepted.len();
     }
@@ -251,4 +289,24 @@ fn stage(entry: &Value, from: Option<&str>, to: Option<&str>) -> Option<(EventKi
         _ => return None,
     };
     Some((EventKind::Cycle, words.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Lines;
+
+    #[test]
+    fn what_is_noticed_late_is_told_at_its_place_and_each_line_once() {
+        let mut lines = Lines::default();
+        lines.add(20, "2 of 3 in service");
+        lines.add(30, "PAGE");
+        lines.add(10, "leaves the load balancer");
+        lines.add(20, "drains");
+        lines.complete_ms = 21;
+        assert_eq!(lines.take(false), ["leaves the load balancer", "2 of 3 in service", "drains"]);
+        assert_eq!(lines.take(false), [""; 0]);
+        lines.add(25, "3 of 3 in service");
+        assert_eq!(lines.take(true), ["3 of 3 in service", "PAGE"]);
+        assert_eq!(lines.all().len(), 5);
+    }
 }

@@ -453,6 +453,35 @@ fn a_restart_of_the_agent_alone_is_not_a_reboot() {
 }
 
 #[test]
+fn a_machine_that_hides_its_new_boot_is_not_restarted_for_ever() {
+    let mut driver = Driver::new(patch_in(StageName::Reboot), at(0));
+    let mut serving = false;
+    let mut asked = 0;
+    for start in 1..=10 {
+        // Until it asks: then the machine is off, and comes back with the boot id that it had.
+        let before = asked;
+        for _ in 0..20 {
+            let Want::Do(effect) = want(&driver.d, &driver.v, &driver.now) else { break };
+            driver.now = driver.now.plus(1_000);
+            asked += usize::from(effect == Effect::Reboot);
+            if asked > before {
+                break;
+            }
+            let e = good(&effect, &mut serving);
+            driver.feed(&e);
+        }
+        assert_eq!(asked, start.min(3), "start {start}");
+        driver.restart();
+    }
+    driver.run(2_000, &mut |effect, _| {
+        assert_ne!(*effect, Effect::Reboot);
+        good(effect, &mut serving)
+    });
+    let last = driver.d.last.clone().unwrap();
+    assert_eq!((last.exit, serving), (Exit::NotRebooted, true));
+}
+
+#[test]
 fn reboots_are_capped_by_the_day() {
     let recent = vec![at(0).wall_ms - 1_000, at(0).wall_ms - 2_000];
     for (before, reboots) in [(recent.clone(), false), (recent[..1].to_vec(), true), (vec![1, 2], true)] {

@@ -63,6 +63,7 @@ pub(super) fn plan(kind: Kind) -> Arc<Plan> {
             ca_file: None,
             api_key_file: None,
             basic_auth_file: None,
+            client_cert_file: None,
             canary_index: None,
             expect: None,
             passes: 3,

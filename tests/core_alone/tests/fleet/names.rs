@@ -199,6 +199,7 @@ fn plan(f: &Config, instance: &InstanceId, c: u8, kind: Kind, target: &dyn Fn(us
             ca_file: None,
             api_key_file: None,
             basic_auth_file: None,
+            client_cert_file: None,
             canary_index: None,
             expect: None,
             passes: if f.dwells { 2 } else { 1 },

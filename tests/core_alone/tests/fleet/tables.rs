@@ -425,6 +425,7 @@ impl Tables {
             wall_ms: ram.now.wall_ms,
             record: record.map(|r| r.r.clone()).ok_or_else(String::new),
             fleet: healthy.map(|h| self.view(h, members, &ram.now)).ok_or_else(String::new),
+            names: std::collections::BTreeMap::new(),
             cycles_per_hour: Some(1_000),
             cycles_per_day: Some(1_000),
             acts: Fact::Yes(String::new()),
