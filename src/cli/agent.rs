@@ -114,8 +114,9 @@ async fn run(args: Files) -> anyhow::Result<Exit> {
     let tasks = Tasks { clock: clock.clone(), notices: notices.clone() };
     let turns = Turns::default();
     let _watchdog = watchdog(&tasks, &turns, &chosen.config);
-    let path = chosen.config.paths.state_dir.clone();
-    let Some(disk) = waited("opening the state directory", move || state_dir(&path), &notices, &stop).await? else {
+    let (path, rehearses) = (chosen.config.paths.state_dir.clone(), chosen.config.rehearsal.host.is_some());
+    let open = move || state_dir(&path, rehearses);
+    let Some(disk) = waited("opening the state directory", open, &notices, &stop).await? else {
         return Ok(Exit::Done);
     };
     let disk = disk?;
@@ -163,11 +164,15 @@ async fn waited<T: Send + 'static>(
     }
 }
 
-/// The state directory with its lock. Only another agent on it is a reason to end: that one walks the way back.
-fn state_dir(path: &Path) -> anyhow::Result<Arc<LinuxDisk>> {
+/// The state directory with its lock. Only another agent on it is a reason to end: that one walks the way back. No cycle
+/// begins where it is in memory; a rehearsal's machines restart without forgetting it.
+fn state_dir(path: &Path, rehearses: bool) -> anyhow::Result<Arc<LinuxDisk>> {
     let disk = Arc::new(LinuxDisk::open(path));
     for warning in disk.warnings() {
         tracing::warn!("{warning}");
+    }
+    if let Some(why) = disk.in_memory().filter(|_| !rehearses) {
+        disk.distrust(why);
     }
     match InstanceLock::acquire(path) {
         Err(held @ LockError::Held { .. }) => return Err(held.into()),

@@ -61,6 +61,8 @@ pub struct DurableDir<F> {
     torn: AtomicBool,
     /// What makes this the only process that writes here, or why there is nothing that does; unset = nobody else can.
     lock: OnceLock<Result<InstanceLock, String>>,
+    /// Why what is written here does not last; unset = it does.
+    fleeting: OnceLock<String>,
 }
 
 /// The real thing.
@@ -69,7 +71,14 @@ pub type LinuxDisk = DurableDir<LinuxFiles>;
 impl<F: Files> DurableDir<F> {
     /// Over an open directory; files may have this many bytes.
     pub fn over(files: F, bytes_max: u64) -> DurableDir<F> {
-        DurableDir { files, bytes_max, writing: Mutex::new(()), torn: AtomicBool::new(true), lock: OnceLock::new() }
+        DurableDir {
+            files,
+            bytes_max,
+            writing: Mutex::new(()),
+            torn: AtomicBool::new(true),
+            lock: OnceLock::new(),
+            fleeting: OnceLock::new(),
+        }
     }
 
     /// The directory below.
@@ -80,6 +89,11 @@ impl<F: Files> DurableDir<F> {
     /// Keeps the instance lock for as long as this disk is used; `Err`: why there is none. Only the first call counts.
     pub fn hold(&self, lock: Result<InstanceLock, String>) {
         let _ = self.lock.set(lock);
+    }
+
+    /// What is written here does not last, for this reason. Only the first call counts.
+    pub fn distrust(&self, why: String) {
+        let _ = self.fleeting.set(why);
     }
 
     /// Why nothing that leads away from service may rest on this disk: it is not sound, or another agent may write to it.
@@ -97,7 +111,7 @@ impl<F: Files> DurableDir<F> {
             }
             Some(Ok(_)) | None => {}
         }
-        self.files.doubt()
+        self.files.doubt().or_else(|| self.fleeting.get().cloned())
     }
 
     fn writing(&self) -> MutexGuard<'_, ()> {
@@ -338,20 +352,23 @@ impl LinuxDisk {
         Ok(DurableDir::over(LinuxFiles::open(path)?, bytes_max))
     }
 
+    /// Where the state is in memory: a sentence that says so.
+    pub fn in_memory(&self) -> Option<String> {
+        let stat = rustix::fs::fstatfs(self.files.dir().ok()?).ok()?;
+        let kind = u64::try_from(stat.f_type).unwrap_or_default();
+        (kind == TMPFS_MAGIC || kind == RAMFS_MAGIC).then(|| {
+            let path = self.files.path("");
+            let path = path.display();
+            format!("{path} is in memory: the state does not survive a reboot; put it on a disk and restart the agent")
+        })
+    }
+
     /// What an administrator should know about where the state lives. Sentences, none of them a reason not to start.
     pub fn warnings(&self) -> Vec<String> {
-        let mut said = Vec::new();
+        let mut said: Vec<String> = self.in_memory().into_iter().collect();
         let path = self.files.path("");
         let path = path.display();
         let Ok(dir) = self.files.dir() else { return said };
-        if let Ok(stat) = rustix::fs::fstatfs(dir) {
-            let kind = u64::try_from(stat.f_type).unwrap_or_default();
-            if kind == TMPFS_MAGIC || kind == RAMFS_MAGIC {
-                said.push(format!(
-                    "{path} is in memory: the state does not survive a reboot, and a cycle that reboots cannot go on"
-                ));
-            }
-        }
         if let Ok(stat) = rustix::fs::fstat(dir)
             && stat.st_mode & 0o005 != 0
         {

@@ -323,10 +323,16 @@ fn a_state_directory_that_cannot_be_had_is_told_by_every_operation_and_never_fre
 }
 
 #[test]
-fn a_state_directory_in_memory_is_warned_about() {
+fn a_state_directory_in_memory_is_warned_about_and_takes_no_cycle_once_it_is_distrusted() {
     let Ok(temp) = tempfile::tempdir_in("/dev/shm") else { return };
-    let warnings = LinuxDisk::open(temp.path()).warnings();
+    let disk = LinuxDisk::open(temp.path());
+    let warnings = disk.warnings();
     assert!(warnings.iter().any(|w| w.contains("does not survive a reboot")), "{warnings:?}");
+    assert_eq!(disk.doubt(), None, "a rehearsal's machines forget nothing");
+    disk.distrust(disk.in_memory().expect("it is in memory"));
+    assert!(disk.doubt().expect("it does not last").contains("does not survive a reboot"));
+    assert!(disk.probe().unwrap_err().to_string().contains("does not survive a reboot"), "guard state-durable");
+    disk.replace(NAME, b"the way back is written down as ever").unwrap();
 }
 
 #[test]

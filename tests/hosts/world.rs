@@ -17,15 +17,16 @@
 mod index;
 
 use backstop::rehearse::data_plane::DataPlane;
-use backstop::rehearse::elbv2::{Control, Elbv2, GroupSpec, HealthSpec};
+use backstop::rehearse::elbv2::{Action, ApiError, Control, Elbv2, Fault, GroupSpec, HealthSpec, Trouble};
 use backstop::rehearse::http::{self, Answer, Request, Response, Server, Service};
-use backstop::rehearse::receiver::{Receiver, ReceiverControl};
+use backstop::rehearse::receiver::{Receiver, ReceiverControl, Reply};
 use backstop::rehearse::traffic::{Traffic, TrafficControl, TrafficOptions};
 use index::Little;
 use serde_json::{Value, json};
 use std::io::Read as _;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
@@ -86,17 +87,31 @@ fn metadata(request: &Request, asks: Ipv4Addr) -> Response {
     }
 }
 
-/// A node that keeps the fleet record. Both are the same cluster.
+/// A node that keeps the fleet record. Both are the same cluster, which may take no writes for a while.
 #[derive(Clone)]
-struct Data(Little);
+struct Data {
+    little: Little,
+    read_only: Arc<AtomicBool>,
+}
 
 impl Service for Data {
     async fn serve(&self, stream: TcpStream, stop: watch::Receiver<bool>) {
-        http::converse(stream, stop, |request| async move { Answer::Reply(self.0.answer(&request)) }).await;
+        http::converse(stream, stop, |request| async move { Answer::Reply(self.answer(&request)) }).await;
     }
 }
 
-/// What the script asks: `GET /state`, `POST /traffic` (from now on).
+impl Data {
+    fn answer(&self, request: &Request) -> Response {
+        let reads = request.method == "GET" || request.path().ends_with("_search");
+        if !reads && self.read_only.load(Ordering::SeqCst) {
+            return Response::json(503, &json!({"error": {"type": "cluster_block_exception"}, "status": 503}));
+        }
+        self.little.answer(request)
+    }
+}
+
+/// What the script asks: `GET /state`; `POST /traffic` (from now on, counted anew), `/quiet` (none any more), `/refuse/WHAT` (an action of the
+/// load balancer's API, `record` or `pager`), `/slow` (the load balancer takes its time both ways), `/mend` (all as it was).
 #[derive(Clone)]
 struct Ask {
     elbv2: Control,
@@ -104,6 +119,7 @@ struct Ask {
     nodes: Vec<Node>,
     receiver: ReceiverControl,
     data: SocketAddr,
+    read_only: Arc<AtomicBool>,
     traffic: Arc<Mutex<Option<Traffic>>>,
     control: Arc<Mutex<Option<TrafficControl>>>,
 }
@@ -125,15 +141,47 @@ impl Ask {
                 *self.traffic.lock().unwrap() = Some(traffic);
                 Response::json(200, &json!({}))
             }
+            ("POST", "/quiet") => {
+                *self.traffic.lock().unwrap() = None;
+                Response::json(200, &json!({}))
+            }
+            ("POST", "/slow") => {
+                self.change(|group| (group.deregistration_delay_s, group.registration_lag_ms) = (20, 12_000))
+            }
+            ("POST", "/refuse/record") => {
+                self.read_only.store(true, Ordering::SeqCst);
+                Response::json(200, &json!({}))
+            }
+            ("POST", "/refuse/pager") => {
+                self.receiver.answer_always(Reply::Status(503));
+                Response::json(200, &json!({}))
+            }
+            ("POST", path) if path.starts_with("/refuse/") => {
+                let action = Action::parse(path.trim_start_matches("/refuse/"));
+                let throttled = Trouble::Error(ApiError::throttling());
+                self.elbv2.inject(Fault::always(throttled).on(action));
+                Response::json(200, &json!({"action": action.name()}))
+            }
+            ("POST", "/mend") => {
+                self.elbv2.clear_faults();
+                self.receiver.answer_always(Reply::Status(202));
+                self.read_only.store(false, Ordering::SeqCst);
+                self.change(|spec| *spec = group())
+            }
             _ => Response::json(404, &json!({})),
         }
+    }
+
+    fn change(&self, change: impl FnOnce(&mut GroupSpec)) -> Response {
+        let changed = self.elbv2.configure(&self.arn, change);
+        Response::json(200, &json!({"changed": changed}))
     }
 
     fn state(&self) -> Value {
         let serving = self.elbv2.in_service(std::slice::from_ref(&self.arn));
         let names = self.nodes.iter().filter(|n| serving.contains(&Node::instance(n.address))).map(|n| n.name.as_str());
         let totals = self.control.lock().unwrap().as_ref().map(TrafficControl::totals).unwrap_or_default();
-        let pages = self.receiver.accepted();
+        let pages = self.receiver.received();
         json!({
             "arn": self.arn,
             "in_service": names.collect::<Vec<_>>(),
@@ -142,7 +190,7 @@ impl Ask {
             "failed": totals.failed(),
             "not_sent": totals.not_sent,
             "failures": totals.by_failure(),
-            "pages": pages.iter().map(|p| p.body.clone()).collect::<Vec<_>>(),
+            "pages": pages.iter().filter(|p| p.accepted).map(|p| p.body.clone()).collect::<Vec<_>>(),
         })
     }
 }
@@ -186,10 +234,12 @@ async fn live(address: Ipv4Addr, control: u16, nodes: Vec<Node>) {
     }
     let data_plane = DataPlane::start(at(TRAFFIC), elbv2.control(), &arn).await.unwrap();
     let receiver = Receiver::start(at(PAGER), elbv2.control().origin()).await.unwrap();
-    let little = Little::default();
+    let (little, read_only) = (Little::default(), Arc::<AtomicBool>::default());
     let mut servers = vec![Server::start(at(METADATA), Metadata).await.unwrap()];
     for port in RECORD {
-        servers.push(Server::start(at(port), Data(little.clone())).await.unwrap());
+        servers.push(
+            Server::start(at(port), Data { little: little.clone(), read_only: read_only.clone() }).await.unwrap(),
+        );
     }
     let ask = Ask {
         elbv2: elbv2.control(),
@@ -197,6 +247,7 @@ async fn live(address: Ipv4Addr, control: u16, nodes: Vec<Node>) {
         nodes,
         receiver: receiver.control(),
         data: data_plane.address(),
+        read_only,
         traffic: Arc::default(),
         control: Arc::default(),
     };
