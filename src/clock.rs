@@ -8,7 +8,7 @@ use crate::core::time::{BootId, Now};
 use rustix::time::{ClockId, clock_gettime};
 use std::future::Future;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::sync::watch;
 
 /// Reads clocks and waits.
@@ -106,9 +106,16 @@ impl SystemClock {
     }
 }
 
-/// Microseconds by one of the kernel's clocks.
-fn read_us(clock: ClockId) -> u64 {
-    let t = clock_gettime(clock);
+/// Microseconds since 1970 by the wall clock; by the C library, where a test can step it for one process.
+#[expect(clippy::disallowed_methods, reason = "this is where clocks are read")]
+fn read_wall_us() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
+}
+
+/// Microseconds since boot.
+fn read_boot_us() -> u64 {
+    let t = clock_gettime(ClockId::Boottime);
     let seconds = u64::try_from(t.tv_sec).unwrap_or(0);
     let nanos = u64::try_from(t.tv_nsec).unwrap_or(0);
     seconds.saturating_mul(1_000_000).saturating_add(nanos.checked_div(1_000).unwrap_or(0))
@@ -117,9 +124,9 @@ fn read_us(clock: ClockId) -> u64 {
 impl Clock for SystemClock {
     fn now(&self) -> Now {
         Now {
-            wall_ms: self.wall_ms(read_us(ClockId::Realtime)),
+            wall_ms: self.wall_ms(read_wall_us()),
             boot: self.boot.clone(),
-            since_boot_ms: self.boot_ms(read_us(ClockId::Boottime)),
+            since_boot_ms: self.boot_ms(read_boot_us()),
         }
     }
 

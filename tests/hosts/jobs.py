@@ -37,7 +37,7 @@ def judged(what, code, *args):
 def home(what, code, begun):
     until(f"{what}: back in service", BOUND, lambda: sorted(state()["in_service"]) == NODES)
     settled(latched=True)
-    if code == 0:
+    if code < 100:
         expect(f"{what}: no latch", not latches(NODES[0]))
     else:
         expect(f"{what}: a latch", latches(NODES[0]))
@@ -48,7 +48,10 @@ def home(what, code, begun):
 def jobs_of_every_kind_have_their_verdict_and_the_node_is_back():
     judged("asks a question", 101, "--", "sh", "-c", "read answer")
     judged("is killed", 101, "--", "sh", "-c", "kill -KILL $$")
-    judged("never starts", 101, "--", "/usr/bin/no-such-program")
+    judged("is no program", 2, "--", "/usr/bin/no-such-program")
+    put(NODE, "/root/broken", "#!/no/such/interpreter\n")
+    on(NODE, "chmod", "0755", "/root/broken")
+    judged("never starts", 101, "--", "/root/broken")
     judged("leaves a daemon with its pipe", 0, "--", "sh", "-c", "setsid sleep 7654 & exit 0")
     left = on(NODE, "pgrep", "-f", "sleep 7654", check=False)
     expect("what it left in its unit has ended with it", left.returncode == 1, left.stdout)

@@ -3,7 +3,7 @@ import os
 import time
 
 from kit import (
-    NODES, REFUSED, STATE, Wrong, agent_pid, another_agent, at_rest, clear_latches, expect, go, hosts, no_request_failed, on,
+    NODES, REFUSED, STATE, Wrong, agent_pid, another_agent, at_rest, clear_latches, command, expect, go, hosts, no_request_failed, on,
     refused_elsewhere, say, settled, signalled, stage, start_run, state, tell, until, verdict,
 )
 
@@ -63,6 +63,11 @@ def let_go(node):
     go(node)
 
 
+def disk(node):
+    """The node's state disk, on the machine's side."""
+    return os.path.join(os.environ["HOSTS_DIR"], "host", node, "state")
+
+
 def befall(node, wanted, fault):
     """The fault, what the others see of it, and its end."""
     codes = REFUSED + ((13, 17) if wanted in ("claim", "release") else ())
@@ -81,7 +86,11 @@ def befall(node, wanted, fault):
         # Ends with "no space left".
         on(node, "dd", "if=/dev/zero", f"of={STATE}/filler", "bs=64k", check=False)
     elif fault == "read-only":
-        on(node, "mount", "-o", "remount,ro", STATE)
+        # The file system, as after an error of its disk. Refused while a file is open for writing: so under an agent that
+        # begins with it.
+        on(node, "systemctl", "stop", "backstop")
+        command(["mount", "-o", "remount,ro", disk(node)])
+        on(node, "systemctl", "start", "--no-block", "backstop")
     else:
         raise Wrong(f"no such fault: {fault}")
     refused_elsewhere(node, codes)
@@ -94,11 +103,13 @@ def befall(node, wanted, fault):
     elif fault in ("full", "read-only"):
         # Home without its disk.
         let_go(node)
+        if wanted in ("claim", "deregister"):
+            until("the cycle goes home", 120, lambda: stage(node) != wanted)
         until("in service while the disk takes nothing", 150, lambda: node in state()["in_service"])
         if fault == "full":
             on(node, "rm", "-f", f"{STATE}/filler")
         else:
-            on(node, "mount", "-o", "remount,rw", STATE)
+            command(["mount", "-o", "remount,rw", disk(node)])
 
 
 def cell(number, wanted, fault):

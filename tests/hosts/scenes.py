@@ -106,7 +106,7 @@ def a_job_that_upgrades_the_agent_goes_on_and_the_new_agent_brings_the_node_home
     gone = on(node, "dpkg", "-r", "backstop", check=False)
     expect("and by what is stored", gone.returncode != 0 and "backstop status" in gone.stderr, gone.stderr)
     whole = on(node, "dpkg-query", "-W", "-f", "${Status}", "backstop").stdout
-    expect("the package is whole", whole == "install ok installed", whole)
+    expect("the package is whole", whole.endswith(" ok installed"), whole)
     on(node, "systemctl", "start", "backstop")
     go(node)
     seen = verdict(node)
@@ -257,7 +257,7 @@ def a_state_directory_in_memory_lets_no_cycle_begin():
     on(node, "systemctl", "start", "backstop")
     until("it is an agent", 60, lambda: status(node)["in_service"] == 3)
     refused = on(node, "backstop", "run", "--", "true", check=False)
-    said = refused.stdout + refused.stderr
+    said = " ".join((refused.stdout + refused.stderr).split())
     expect("it is refused", refused.returncode == 17 and "in memory" in said, (refused.returncode, said))
     expect("the node is in service", node in state()["in_service"])
     on(node, "systemctl", "stop", "backstop")
