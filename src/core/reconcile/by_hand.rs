@@ -33,15 +33,15 @@ pub struct Known<'a> {
 pub fn targets(about: &About, known: &Known<'_>) -> Vec<Target> {
     let (kind, subject) = about;
     let out = |i: &InstanceId| known.view.is_some_and(|v| !v.in_service.contains(i));
-    let of = |m: &&Member| match kind {
-        Kind::BelowFloor | Kind::BelowMinimum => out(&m.instance) && !known.in_its_time(&m.instance),
-        // Found by where its targets stand.
-        Kind::OutOfService | Kind::RunningNotRegistered | Kind::MissingFromGroup => **subject == *m.node.as_str(),
-        // Found by something else: its node may be in service.
-        Kind::Latched | Kind::CycleOverdue | Kind::SlotHolderGone | Kind::HeldTooLong => {
-            **subject == *m.node.as_str() && out(&m.instance) && !known.in_its_time(&m.instance)
-        }
-        _ => false,
+    let fleet = matches!(kind, Kind::BelowFloor | Kind::BelowMinimum);
+    // Found by where its targets stand.
+    let by_targets = matches!(kind, Kind::OutOfService | Kind::RunningNotRegistered | Kind::MissingFromGroup);
+    // Found by something else: its node may be in service.
+    let node = matches!(kind, Kind::Latched | Kind::CycleOverdue | Kind::SlotHolderGone | Kind::HeldTooLong);
+    let of = |m: &&Member| {
+        let named = **subject == *m.node.as_str();
+        let stays_out = || out(&m.instance) && !known.in_its_time(&m.instance);
+        (by_targets && named) || ((fleet || (node && named)) && stays_out())
     };
     known.members.iter().filter(of).flat_map(|m| m.targets.clone()).collect()
 }
