@@ -1,4 +1,5 @@
 """Every stage of a cycle, and what may befall the node in it: once it is over the node is in service and its slot freed."""
+import json
 import os
 import time
 
@@ -8,7 +9,7 @@ from kit import (
 )
 
 STAGES = ["claim", "deregister", "drain", "patch", "reboot", "check", "register", "settle", "release"]
-FAULTS = ["restart", "kill", "power", "cut", "silence", "full", "read-only"]
+FAULTS = ["restart", "kill", "power", "cut", "silence", "long-cut", "full", "read-only"]
 # The most telling first: so many as the time allows are played.
 FIRST = [
     ("patch", "kill"), ("drain", "power"), ("register", "cut"), ("patch", "full"), ("settle", "kill"), ("deregister", "read-only"),
@@ -68,17 +69,22 @@ def disk(node):
     return os.path.join(os.environ["HOSTS_DIR"], "host", node, "state")
 
 
+def told(node):
+    """So many pages that woke somebody about this node."""
+    return len([page for page in state()["pages"] if page["event"] == "trigger" and node in json.dumps(page)])
+
+
 def befall(node, wanted, fault):
     """The fault, what the others see of it, and its end."""
     codes = REFUSED + ((13, 17) if wanted in ("claim", "release") else ())
-    pid = agent_pid(node)
+    pid, before = agent_pid(node), told(node)
     if fault == "restart":
         on(node, "systemctl", "restart", "--no-block", "backstop")
     elif fault == "kill":
         signalled(node, "SIGKILL")
     elif fault == "power":
         hosts("kill", node)
-    elif fault == "cut":
+    elif fault in ("cut", "long-cut"):
         hosts("cut", node)
     elif fault == "silence":
         hosts("cut", node, "--silent")
@@ -98,7 +104,10 @@ def befall(node, wanted, fault):
         another_agent(node, pid)
     elif fault == "power":
         hosts("up", node)
-    elif fault in ("cut", "silence"):
+    elif fault in ("cut", "silence", "long-cut"):
+        if fault == "long-cut":
+            # It cannot tell anybody itself.
+            until("the others page about it", 300, lambda: told(node) > before)
         hosts("mend", node)
     elif fault in ("full", "read-only"):
         # Home without its disk.
@@ -124,7 +133,7 @@ def cell(number, wanted, fault):
         expect("a new agent is no failure", at_rest(), "a latch is left")
     clear_latches()
     settled()
-    if fault not in ("power", "cut", "silence") or wanted not in SERVING:
+    if fault not in ("power", "cut", "silence", "long-cut") or wanted not in SERVING:
         no_request_failed()
 
 

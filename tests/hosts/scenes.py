@@ -37,16 +37,20 @@ def play(**variables):
     environment = {
         **os.environ, "ANSIBLE_CALLBACK_PLUGINS": os.path.join(ROOT, "tests/hosts/callbacks"), "ANSIBLE_STDOUT_CALLBACK": "report", "ANSIBLE_PRIVATE_KEY_FILE": key, "ANSIBLE_HOST_KEY_CHECKING": "False",
         "ANSIBLE_HOME": folder, "ANSIBLE_SSH_ARGS": "-o UserKnownHostsFile=/dev/null -o ControlMaster=no", "ANSIBLE_FORKS": "3",
-        "ANSIBLE_DEPRECATION_WARNINGS": "False", "PYTHONDONTWRITEBYTECODE": "1",
+        "ANSIBLE_DEPRECATION_WARNINGS": "False", "PYTHONDONTWRITEBYTECODE": "1", "ANSIBLE_PIPELINING": "True", "ANSIBLE_SSH_TRANSFER_METHOD": "piped",
     }
     program = os.path.join(os.environ.get("BACKSTOP_ANSIBLE", ""), "ansible-playbook")
     done = command([program, "-i", inventory, PLAY, "-e", json.dumps(variables)], check=False, env=environment)
-    expect("the play is green", done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:])
-    said = json.loads(done.stdout[done.stdout.index('{"stats"'):])
+    said = json.loads(done.stdout[done.stdout.find('{"stats"'):] or "{}")
+    trouble = [(task, node, result) for task, nodes in said.get("tasks", {}).items() for node, result in nodes.items()
+               if result.get("failed") or result.get("unreachable")]
+    expect("the play is green", done.returncode == 0, (trouble, said.get("stats"), done.stderr[-2000:]))
     return said["stats"], said["tasks"]
 
 
 def the_example_play_patches_and_restarts_all_three_at_once():
+    for node in NODES:
+        on(node, "rm", "-f", "/var/lib/patched")
     before = {node: boot(node) for node in NODES}
     wanted = {
         "patch_needed": "test ! -e /var/lib/patched",
