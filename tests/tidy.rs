@@ -131,15 +131,22 @@ fn four_things_suffice_and_each_of_them_is_needed() {
     }
 }
 
-/// An error that names a file names one that the installation puts there.
+/// An error that names a file names one that both packages put there.
 #[test]
 fn files_that_messages_name_are_installed() {
-    let readme = read("README.md");
-    for named in [backstop::config::EVERY_KEY, &format!("{}/test.md", backstop::alerts::text::RUNBOOKS)] {
-        let (dir, file) = named.rsplit_once('/').unwrap();
-        let installs = |line: &&str| line.contains(&format!("install -D -m 0644 -t {dir} "));
-        let line = readme.lines().find(installs).unwrap_or_else(|| panic!("nothing is put into {dir}"));
-        assert!(line.contains(&format!("/{file}")) || line.contains("/*.md"), "{named}: {line}");
+    let manifest = read("Cargo.toml");
+    let packages: Vec<&str> =
+        manifest.split("\n[package.metadata.").skip(1).filter(|p| p.contains("assets = ")).collect();
+    assert_eq!(packages.len(), 2, "a .deb and an .rpm");
+    let runbook = format!("{}/test.md", backstop::alerts::text::RUNBOOKS);
+    for (named, source) in [(backstop::config::EVERY_KEY, "config/backstop.toml"), (&runbook, "docs/runbooks/*.md")] {
+        let to = named.trim_start_matches('/');
+        let dir = to.rsplit_once('/').map_or("", |(dir, _)| dir);
+        for package in &packages {
+            let line = package.lines().find(|l| l.contains(&format!("\"{source}\"")));
+            let line = line.unwrap_or_else(|| panic!("{source} is in a package"));
+            assert!(line.contains(to) || line.contains(&format!("{dir}/\"")), "{named}: {line}");
+        }
     }
 }
 

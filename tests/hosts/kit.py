@@ -197,16 +197,16 @@ def verdict(node, code=0, seconds=240):
 
 def held(node, first="true", reboot="never"):
     """A cycle whose job works until `go`; returns once it does."""
-    on(node, "rm", "-f", "/root/go", "/root/works")
-    job = f"{first} && touch /root/works; while [ ! -e /root/go ]; do sleep 0.2; done"
+    on(node, "rm", "-f", "/srv/go", "/srv/works")
+    job = f"{first} && touch /srv/works; while [ ! -e /srv/go ]; do sleep 0.2; done"
     process = start_run(node, "--reboot", reboot, "--", "/bin/sh", "-c", job)
-    until("the job works", 90, lambda: there(node, "/root/works"))
+    until("the job works", 90, lambda: there(node, "/srv/works"))
     expect("the cycle is in its patch", stage(node) == "patch", status(node)["cycle"])
     return process
 
 
 def go(node):
-    on(node, "touch", "/root/go")
+    on(node, "touch", "/srv/go")
 
 
 def refused_elsewhere(node, codes=REFUSED):

@@ -4,7 +4,7 @@ import re
 
 from kit import CONFIG, MACHINE, NODES, ROOT, agent_pid, expect, hosts, on, put, settled, state, until
 
-CLONE = "/root/clone"
+CLONE = "/srv/clone"
 # Those need a toolchain, and have been typed before this: by .ci/run, or by `package()` in run.
 BUILT = ["cargo build --release --locked", "packaging/build --rpm"]
 # Typed on one node only.
@@ -38,7 +38,7 @@ quiet = "1s"
 [settle]
 bake = "1s"
 [deadlines]
-check = "40s"
+check = "25s"
 [reconcile]
 every = "5s"
 [limits]

@@ -28,8 +28,7 @@ def play(**variables):
     lines = ["[es_clients]"]
     for line in hosts("list").stdout.splitlines():
         name, address, *_ = line.split()
-        put(name, "/root/.ssh/authorized_keys", public)
-        on(name, "chmod", "-R", "go=", "/root/.ssh")
+        on(name, "sh", "-c", 'mkdir -p ~/.ssh && echo "$1" > ~/.ssh/authorized_keys && chmod -R go= ~/.ssh', "sh", public)
         lines.append(f"{name} ansible_host={address} ansible_user=root ansible_python_interpreter=/usr/bin/python3")
     inventory = os.path.join(folder, "inventory")
     with open(inventory, "w", encoding="utf-8") as file:
@@ -94,13 +93,13 @@ def newer(deb):
 def a_job_that_upgrades_the_agent_goes_on_and_the_new_agent_brings_the_node_home():
     node = NODES[2]
     deb, version = newer(os.environ["BACKSTOP_DEB"])
-    hosts("copy", node, deb, "/root/newer.deb")
+    hosts("copy", node, deb, "/srv/newer.deb")
     pid = agent_pid(node)
-    process = held(node, first="dpkg -i /root/newer.deb && echo $$ > /root/job")
+    process = held(node, first="dpkg -i /srv/newer.deb && echo $$ > /srv/job")
     pid = another_agent(node, pid)
     seen = on(node, "dpkg-query", "-W", "-f", "${Version} ${Status}", "backstop").stdout
     expect("the job has installed it", seen == f"{version} install ok installed", seen)
-    job = on(node, "cat", "/root/job").stdout.strip()
+    job = on(node, "cat", "/srv/job").stdout.strip()
     until("the new agent goes on with the cycle", 60, lambda: stage(node) == "patch")
     expect("the job was not killed", there(node, f"/proc/{job}"))
     # Whole packages cannot go now, nor by what is stored.
@@ -118,7 +117,7 @@ def a_job_that_upgrades_the_agent_goes_on_and_the_new_agent_brings_the_node_home
     ended(process)
     settled()
     pid = agent_pid(node)
-    on(node, "dpkg", "-i", "/root/newer.deb")
+    on(node, "dpkg", "-i", "/srv/newer.deb")
     another_agent(node, pid, 30)
 
 
