@@ -4,7 +4,7 @@ use crate::config::{Config, Store};
 use crate::elbv2::{Elb, ElbSettings, ElbTimeouts};
 use crate::fleet;
 use crate::fleet::elasticsearch::{EsFleet, EsFleetSettings};
-use crate::fleet::file::FileFleet;
+use crate::fleet::file::{FileFleet, MEMBERS_NAME};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -28,6 +28,16 @@ pub(in crate::cli) fn store(c: &Config) -> fleet::Store {
     match &c.record.store {
         Store::File { dir } => fleet::Store::File(FileFleet::at(dir)),
         Store::Elasticsearch { index } => fleet::Store::Elasticsearch(EsFleet::new(record_settings(c, index))),
+    }
+}
+
+/// The same for somebody who must not make anything: a directory that is not there stays away.
+pub(in crate::cli) fn store_to_read(c: &Config) -> fleet::Store {
+    match &c.record.store {
+        Store::File { dir } if !dir.join(MEMBERS_NAME).is_dir() => {
+            fleet::Store::File(FileFleet::none(format!("there is no record in {}", dir.display())))
+        }
+        Store::File { .. } | Store::Elasticsearch { .. } => store(c),
     }
 }
 
