@@ -92,19 +92,12 @@ impl Book {
             for name in &plain {
                 let sent = alert.sent.entry(name.clone()).or_default();
                 if fires && sent.covered.is_some() {
-                    // Who opened it there is gone, or can no longer judge it and left it to others. One of them goes on with it
-                    // as with its own, without a word: there it is open.
-                    match &by {
-                        Some(_) => (sent.covered, sent.uncovered) = (by.clone(), None),
-                        None => {
-                            let since = sent.uncovered.get_or_insert_with(|| now.clone());
-                            if now.since(since).is_none_or(|ms| ms >= takes_over_ms) {
-                                (sent.covered, sent.uncovered) = (None, None);
-                                let open = Open { episode, version, sure: true, maybe: true, at: at.clone() };
-                                sent.open.insert(0, open);
-                                alert.heard = alert.heard.max(Some((episode, version)));
-                            }
-                        }
+                    // Gone on with as with its own, without a word: there it is open.
+                    if sent.nobody_answers(by.as_ref(), takes_over_ms, now) {
+                        sent.covered = None;
+                        let open = Open { episode, version, sure: true, maybe: true, at: at.clone() };
+                        sent.open.insert(0, open);
+                        alert.heard = alert.heard.max(Some((episode, version)));
                     }
                 } else if fires && !sent.open.values().any(|o| o.sure) {
                     sent.covered.clone_from(&by);
@@ -317,6 +310,19 @@ fn renewal(sink: &Sink, open: &Open) -> Option<Now> {
 }
 
 impl Sent {
+    /// It is open there by another agent's word. True where no live one has answered for it for this long: who opened it is
+    /// gone, or cannot judge it any more and has left it to others.
+    fn nobody_answers(&mut self, by: Option<&InstanceId>, for_ms: u64, now: &Now) -> bool {
+        if let Some(by) = by {
+            (self.covered, self.uncovered) = (Some(by.clone()), None);
+            return false;
+        }
+        let since = self.uncovered.get_or_insert_with(|| now.clone());
+        let long = now.since(since).is_none_or(|ms| ms >= for_ms);
+        self.uncovered.take_if(|_| long);
+        long
+    }
+
     /// True where what was accepted says that the alert fires.
     fn accept(&mut self, d: &Delivery, now: &Now) -> bool {
         (self.tries, self.fault, self.refused, self.not_before) = (0, None, false, None);
