@@ -2,7 +2,7 @@
 
 use super::facts::Asked;
 use super::shared::{Parts, World, jitter, nonce};
-use super::turn::Agent;
+use super::turn::{Absent, Agent};
 use crate::clock::Clock;
 use crate::core::cycle::{Doubt, RecordSeen};
 use crate::core::event::Event;
@@ -60,10 +60,11 @@ impl<W: World> Agent<W> {
                 let below_floor = seen.fleet.as_ref().is_some_and(|v| {
                     v.in_service_count() < parts.config.minimum_during_patch && now.since(&v.begun).is_some()
                 });
-                let every = parts.config.reconcile.every_ms;
-                let wait = wait_ms(parts.config.reconcile.self_heal_after_ms, below_floor, every, jitter());
-                let since = self.out.get_or_insert_with(|| (now.clone(), wait)).clone();
-                let due = Dwell::start(&since.0, since.1.min(wait));
+                let (every, after) = (parts.config.reconcile.every_ms, parts.config.reconcile.self_heal_after_ms);
+                let new = || Absent { since: now.clone(), drawn: jitter(), below_floor };
+                let absent = self.out.get_or_insert_with(new);
+                absent.below_floor |= below_floor;
+                let due = Dwell::start(&absent.since, wait_ms(after, absent.below_floor, every, absent.drawn));
                 self.shared.cache().heals_at = Some(due.over_at(&now));
                 if !due.over(&now) {
                     return;

@@ -12,6 +12,7 @@ use crate::control::protocol::RunReply;
 use crate::core::cycle::{Doubt, Durable, Seen, StageName};
 use crate::core::decide::{Step, decide};
 use crate::core::effect::Want;
+use crate::core::error::Jitter;
 use crate::core::event::Event;
 use crate::core::exit::Exit;
 use crate::core::heal::Off;
@@ -76,6 +77,16 @@ pub(super) const DISK_RETRY_MS: u64 = 5_000;
 /// A page about the agent itself has a message of at most so many bytes.
 const MESSAGE_BYTES_MAX: usize = 2 * 1024;
 
+/// An absence of the own target that self-heal is to end.
+#[derive(Clone, Debug)]
+pub(super) struct Absent {
+    pub(super) since: Now,
+    /// One draw for the whole absence: of one at each look the least of all would count.
+    pub(super) drawn: Jitter,
+    /// The fleet was below its floor meanwhile: who would be last does not go back to waiting for long.
+    pub(super) below_floor: bool,
+}
+
 /// The loop's own state.
 pub struct Agent<W: World> {
     pub(super) shared: Arc<Shared<W>>,
@@ -83,8 +94,8 @@ pub struct Agent<W: World> {
     pub(super) seen: Seen,
     queue: mpsc::Receiver<Request>,
     log: Log,
-    /// The own target has been out since, with no cycle to explain it, and is registered after so many ms.
-    pub(super) out: Option<(Now, u64)>,
+    /// The own target has been out since, with no cycle to explain it.
+    pub(super) out: Option<Absent>,
     /// The read that self-heal acted on last.
     pub(super) healed_on: Option<Now>,
     /// `hold --all`, as this agent first saw it.

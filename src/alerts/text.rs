@@ -227,8 +227,10 @@ fn text(alert: &Alert, d: &Delivery, c: &Context, summary: &str) -> String {
             advice::after(alert.kind).map(str::to_owned),
         ),
     };
+    // Written for what fires: of what is over nobody has to do anything by tonight.
+    let quiet = page.is_none() && (alert.fades() || !alert.fires());
     line("Doing", doing);
-    line("Human", human);
+    line("Human", if quiet { "no, unless it comes back: it is over, or seems to be.".to_owned() } else { human });
     line("Next", next);
     if let Some(after) = after {
         line("After", after);

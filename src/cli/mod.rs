@@ -133,10 +133,11 @@ pub fn run(args: impl IntoIterator<Item = OsString>, out: &mut Out) -> anyhow::R
     let args: Vec<OsString> = args.into_iter().collect();
     let cli = match Cli::try_parse_from(&args) {
         Ok(cli) => cli,
-        Err(error) if error.use_stderr() && reconcile::as_plugin(&args) => {
+        Err(error) if error.use_stderr() && (reconcile::as_plugin(&args) || reconcile::as_json(&args)) => {
             let said = error.render().to_string();
-            let first = said.split("\n\n").next().unwrap_or_default();
-            return Ok(reconcile::unknown(first.trim_start_matches("error: "), out));
+            let first = said.split("\n\n").next().unwrap_or_default().trim_start_matches("error: ");
+            let told = if reconcile::as_plugin(&args) { reconcile::unknown } else { reconcile::usage };
+            return Ok(told(first, out));
         }
         Err(error) => return Ok(exit::of_clap(out, &error, &args)),
     };

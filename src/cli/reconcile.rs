@@ -45,7 +45,7 @@ const HELP: &str = "Needs the config file and the rights to read (elasticloadbal
 fleet's index); no agent. Writes nothing anywhere.
 
 Exit codes: 0 nothing is wrong, or planned   11 fewer in service than the minimum or the floor
-  13 a source cannot be seen, and what can be is well   15 something else is wrong
+  13 a source cannot be seen, and what can be is not critical   15 something else is wrong
   100 latched (told before any other)   2 usage or config   With --nagios: 0 to 3 instead.";
 
 /// The states of a Nagios plugin.
@@ -147,7 +147,7 @@ fn once(args: &Args, file: &Path, out: &mut Out) -> anyhow::Result<ExitCode> {
         let eyes = Eyes {
             balancer: adapters::balancer(&config).await,
             nodes: NodeChecker::new(),
-            fleet: Fleet::new(adapters::store(&config), config.fleet.as_str().into()),
+            fleet: Fleet::new(adapters::store_to_read(&config), config.fleet.as_str().into()),
         };
         tick(&eyes, &config, &config.node.name, args.apart, &clock).await
     });
@@ -195,7 +195,27 @@ fn no_config(args: &Args, file: &Path, problems: &config::Problems, out: &mut Ou
 
 /// The command line asks for a plugin's answer: whatever is wrong with it, the answer is one, too.
 pub(super) fn as_plugin(args: &[OsString]) -> bool {
-    args.iter().any(|a| a == "reconcile") && args.iter().any(|a| a == "--nagios")
+    let asks = |a: &OsString| a.to_string_lossy().split('=').next() == Some("--nagios");
+    args.iter().any(|a| a == "reconcile") && args.iter().any(asks)
+}
+
+/// The command line asks for one object: a wrong one is told as such.
+pub(super) fn as_json(args: &[OsString]) -> bool {
+    args.iter().any(|a| a == "reconcile") && args.iter().any(|a| a == "--json")
+}
+
+/// `--json` of a command line that cannot be used.
+#[derive(Serialize)]
+struct BadUsage<'a> {
+    v: u32,
+    exit: u8,
+    error: &'a str,
+}
+
+/// What is wrong with it, as one object.
+pub(super) fn usage(why: &str, out: &mut Out) -> ExitCode {
+    out.json(&BadUsage { v: VERSION, exit: Exit::Usage.code(), error: why.trim() });
+    super::exit::code(Exit::Usage)
 }
 
 /// A plugin that cannot do its work: a monitoring system takes 1 and 2 for what it watches.

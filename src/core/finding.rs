@@ -320,6 +320,8 @@ pub struct Report {
     pub unjudged: BTreeSet<Kind>,
     /// Single subjects that this look could not judge, or must not: what is planned is neither raised nor resolved.
     pub unjudged_about: BTreeSet<About>,
+    /// Of these, what a plan explains.
+    pub planned: BTreeSet<About>,
     /// Whose look it was: only about its own sight it can tell that it is not [`Kind::Blind`].
     pub looker: Arc<str>,
 }
@@ -331,6 +333,7 @@ impl Default for Report {
             findings: Vec::new(),
             unjudged: Kind::ALL.into_iter().collect(),
             unjudged_about: BTreeSet::new(),
+            planned: BTreeSet::new(),
             looker: "".into(),
         }
     }
@@ -340,7 +343,7 @@ impl Report {
     /// Of a look that could judge everything.
     pub fn complete(looker: &str, findings: Vec<Finding>) -> Report {
         let (unjudged, unjudged_about) = (BTreeSet::new(), BTreeSet::new());
-        Report { findings, unjudged, unjudged_about, looker: looker.into() }
+        Report { findings, unjudged, unjudged_about, planned: BTreeSet::new(), looker: looker.into() }
     }
 
     /// This look shows that it is not so: neither found nor unjudged.

@@ -61,14 +61,13 @@ pub fn used_up(d: &Durable, now: &Now) -> bool {
     of_today(&d.heals_ms, now).len() >= HEALS_PER_DAY
 }
 
-/// How long the own target is out before it is registered. A fleet below its floor does not wait for that: a second look
-/// confirms it (by then a person is told: who heals faster than anybody can find it keeps a fault secret), and a spread
-/// keeps its nodes from coming all at once.
+/// How long the own target is out, as far as this node knows, before it is registered. A fleet below its floor does not wait
+/// for that, but for two more looks, so that the node whose turn it is to tell people has read it twice, too (who heals faster
+/// than anybody can find it keeps a fault secret); a spread keeps its nodes from coming all at once.
 pub fn wait_ms(after_ms: u64, below_floor: bool, every_ms: u64, jitter: Jitter) -> u64 {
     if below_floor {
         let spread = every_ms.saturating_mul(u64::from(jitter.0)).checked_div(1_000).unwrap_or(0);
-        let second_look = every_ms.saturating_add(every_ms.saturating_div(4));
-        after_ms.min(second_look.saturating_add(spread))
+        after_ms.min(every_ms.saturating_mul(2).saturating_add(spread))
     } else {
         after_ms
     }
@@ -166,8 +165,8 @@ mod tests {
     #[test]
     fn a_fleet_below_its_floor_does_not_wait_and_its_nodes_come_apart() {
         assert_eq!(wait_ms(300_000, false, 15_000, Jitter(500)), 300_000);
-        assert_eq!(wait_ms(300_000, true, 15_000, Jitter(0)), 18_750, "more than one look");
-        assert_eq!(wait_ms(300_000, true, 15_000, Jitter(1_000)), 33_750);
+        assert_eq!(wait_ms(300_000, true, 15_000, Jitter(0)), 30_000, "two looks");
+        assert_eq!(wait_ms(300_000, true, 15_000, Jitter(1_000)), 45_000);
         assert_eq!(wait_ms(5_000, true, 15_000, Jitter(1_000)), 5_000, "never later than without");
     }
 

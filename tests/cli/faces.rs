@@ -409,6 +409,10 @@ async fn a_plugin_that_cannot_do_its_work_is_unknown_and_never_critical() {
     let usage = world.backstop(&["reconcile", "--once", "--nagios", "--apart", "2m"]).await;
     usage.exits(3).says(&["BACKSTOP UNKNOWN - ", "two looks are 1s to 1m apart"]);
     assert_eq!(usage.out.lines().count(), 1, "{}", usage.out);
+    world.backstop(&["reconcile", "--once", "--nagios=1"]).await.exits(3).says(&["BACKSTOP UNKNOWN - "]);
+    let ran = world.backstop(&["reconcile", "--once", "--json", "--apart", "2m"]).await;
+    let json: serde_json::Value = serde_json::from_str(&ran.exits(2).out).unwrap();
+    assert_eq!((&json["v"], &json["exit"]), (&1.into(), &2.into()), "{json}");
     world.backstop(&["reconcile", "--nagios"]).await.exits(3).says(&["BACKSTOP UNKNOWN - ", "--once"]);
     let config = ["--config", "/nonexistent/backstop.toml", "reconcile", "--once"];
     let with = |more: &'static str| [&config[..], &[more]].concat();

@@ -5,7 +5,7 @@ use crate::dbus::Bus;
 use crate::elbv2::{Elb, ElbSettings, ElbTimeouts};
 use crate::fleet;
 use crate::fleet::elasticsearch::{EsFleet, EsFleetSettings};
-use crate::fleet::file::FileFleet;
+use crate::fleet::file::{FileFleet, MEMBERS_NAME};
 use crate::jobs::process::{JobSettings, ProcessJobs};
 use crate::jobs::runner::{Runner, Which, systemd_runs};
 use crate::jobs::systemd::SystemdJobs;
@@ -43,6 +43,16 @@ pub(in crate::cli) fn jobs(c: &Config, bus: &Bus) -> Runner {
     let units = SystemdJobs::new(&c.paths.state_dir, SystemdUnits::new(bus.clone()));
     let which = if c.jobs_are_units(systemd_runs()) { Which::Systemd } else { Which::Process };
     Runner::new(which, process, units)
+}
+
+/// The same for somebody who must not make anything: a directory that is not there stays away.
+pub(in crate::cli) fn store_to_read(c: &Config) -> fleet::Store {
+    match &c.record.store {
+        Store::File { dir } if !dir.join(MEMBERS_NAME).is_dir() => {
+            fleet::Store::File(FileFleet::none(format!("there is no record in {}", dir.display())))
+        }
+        Store::File { .. } | Store::Elasticsearch { .. } => store(c),
+    }
 }
 
 /// The servers in the order of the config, and the own node last.

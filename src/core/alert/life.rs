@@ -42,6 +42,9 @@ impl Book {
         for finding in &report.findings {
             self.find(finding, now);
         }
+        for alert in &mut self.alerts {
+            alert.planned = report.planned.contains(&alert.about());
+        }
         for alert in self.alerts.iter_mut().filter(|a| a.fires() && !a.found) {
             if report.shows_absent(&alert.about()) {
                 alert.unjudged = None;
@@ -210,6 +213,7 @@ impl Book {
             heard,
             named: false,
             unjudged: None,
+            planned: false,
             wakes: 1,
             late: 0,
             changed: now.clone(),
@@ -242,7 +246,7 @@ impl Book {
         }
         self.fold(now);
         self.release(now);
-        self.cover();
+        self.cover(now);
         self.name_all();
         self.forget();
     }

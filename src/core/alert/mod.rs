@@ -180,6 +180,9 @@ pub struct Alert {
     /// No look could judge it since.
     #[serde(default)]
     unjudged: Option<Now>,
+    /// A plan explains it by the last look: whoever made the plan knows of it, and is not reminded.
+    #[serde(default)]
+    planned: bool,
     /// The last version that is news enough to wake somebody: it began, it got worse, or the cycle machine raised it anew.
     #[serde(default)]
     wakes: u32,
@@ -218,6 +221,9 @@ pub struct Sent {
     /// Another agent has had it accepted.
     #[serde(default)]
     pub covered: Option<InstanceId>,
+    /// Since when no live agent says any more that it has, though it is so.
+    #[serde(default)]
+    uncovered: Option<Now>,
     /// The sink refuses it for good.
     #[serde(default)]
     pub refused: bool,

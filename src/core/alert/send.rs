@@ -74,7 +74,7 @@ impl Book {
     }
 
     /// A sink without a memory gets from one agent what another one has not sent already.
-    pub(super) fn cover(&mut self) {
+    pub(super) fn cover(&mut self, now: &Now) {
         let plain: Vec<Arc<str>> = self.run.sinks.iter().filter(|s| !s.dedups).map(|s| s.name.clone()).collect();
         for i in 0..self.alerts.len() {
             let Some(alert) = self.alerts.get(i).filter(|a| !a.own) else { continue };
@@ -85,11 +85,21 @@ impl Book {
                 .filter(|(_, s)| s.covered.as_ref().is_some_and(|by| !self.live(by)))
                 .map(|(name, _)| name.clone())
                 .collect();
+            let takes_over_ms = self.run.peers.every_ms.saturating_mul(HOLD_BACK_LOOKS);
+            let takes_over_ms = takes_over_ms.saturating_mul(u64::from(self.run.peers.rank).saturating_add(1));
             let Some(alert) = self.alerts.get_mut(i) else { continue };
             let (episode, version, fires, at) = (alert.episode, alert.version, alert.fires(), alert.seen.clone());
             for name in &plain {
                 let sent = alert.sent.entry(name.clone()).or_default();
-                if fires && sent.covered.is_none() && !sent.open.values().any(|o| o.sure) {
+                if fires && sent.covered.is_some() {
+                    // Gone on with as with its own, without a word: there it is open.
+                    if sent.nobody_answers(by.as_ref(), takes_over_ms, now) {
+                        sent.covered = None;
+                        let open = Open { episode, version, sure: true, maybe: true, at: at.clone() };
+                        sent.open.insert(0, open);
+                        alert.heard = alert.heard.max(Some((episode, version)));
+                    }
+                } else if fires && !sent.open.values().any(|o| o.sure) {
                     sent.covered.clone_from(&by);
                 } else if !fires && gone.contains(name) {
                     // Whoever opened it there cannot close it.
@@ -139,7 +149,7 @@ impl Book {
             match (n, open) {
                 (0, None) => return Some(Event::Trigger),
                 // What the last look no longer shows comes back, and is told then, or is over.
-                (n, None) if !alert.fades() => return Some(Event::Reminder(*n)),
+                (n, None) if !alert.fades() && !alert.planned => return Some(Event::Reminder(*n)),
                 (0, Some(o)) if o.version < alert.wakes => return Some(Event::Trigger),
                 (0, Some(o)) if self.has_news(alert, o.version) => return Some(Event::Update),
                 (0, Some(o)) if renewal(sink, o).is_some_and(|at| come(&at, now)) => return Some(Event::Update),
@@ -300,6 +310,19 @@ fn renewal(sink: &Sink, open: &Open) -> Option<Now> {
 }
 
 impl Sent {
+    /// It is open there by another agent's word. True where no live one has answered for it for this long: who opened it is
+    /// gone, or cannot judge it any more and has left it to others.
+    fn nobody_answers(&mut self, by: Option<&InstanceId>, for_ms: u64, now: &Now) -> bool {
+        if let Some(by) = by {
+            (self.covered, self.uncovered) = (Some(by.clone()), None);
+            return false;
+        }
+        let since = self.uncovered.get_or_insert_with(|| now.clone());
+        let long = now.since(since).is_none_or(|ms| ms >= for_ms);
+        self.uncovered.take_if(|_| long);
+        long
+    }
+
     /// True where what was accepted says that the alert fires.
     fn accept(&mut self, d: &Delivery, now: &Now) -> bool {
         (self.tries, self.fault, self.refused, self.not_before) = (0, None, false, None);

@@ -10,13 +10,15 @@ use super::super::page::{Page, PageKind, Severity};
 use super::super::time::{BootId, Now};
 use super::{
     ALERTS_MAX, Book, Delivered, Delivery, Event, FAULT_AFTER_RESTART_MS, FAULT_QUIET_MS, HAND_OVER_MS,
-    HOLD_BACK_LOOKS, Peer, Peers, REFUSED_MS, Sink,
+    HOLD_BACK_LOOKS, Peer, Peers, REFUSED_MS, REMIND_MS, Sink,
 };
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 const S: u64 = 1_000;
 const LOOK: u64 = 15 * S;
+
+mod tellers;
 
 fn start() -> Now {
     Now { wall_ms: 1_700_000_000_000, boot: BootId("b".into()), since_boot_ms: 1_000_000 }
@@ -583,23 +585,6 @@ fn an_agent_without_its_config_forgets_nothing_that_its_pagers_have() {
     let t = clear(&mut b, 20 * S, 6);
     let ends = accept_all(&mut b, &at(t));
     assert_eq!(told(&ends, "pd"), [("f/unhealthy/n-2".to_owned(), Event::Resolve(0))], "and hear that it is over");
-}
-
-#[test]
-fn who_shares_its_identity_tells_of_it_after_the_others_and_they_minutes_apart() {
-    let peer = |i: &str| Peer { instance: i.into(), node: i.into(), told: std::collections::BTreeSet::default() };
-    let turn = |live: &[&str], twin: &str| {
-        let mut b = book();
-        b.peers(Peers { rank: 0, live: live.iter().map(|i| peer(i)).collect(), every_ms: LOOK });
-        b.look(&report(vec![warn(Kind::TwoWithOneIdentity, twin)]), &at(0));
-        let tells = |ms: &u64| !told(&accept_all(&mut b.clone(), &at(*ms)), "hook").is_empty();
-        [0, HAND_OVER_MS, 2 * HAND_OVER_MS, 3 * HAND_OVER_MS].into_iter().find(tells)
-    };
-    assert_eq!(turn(&["i-2", "i-3"], "i-2"), Some(0), "the first that is not one of the two");
-    assert_eq!(turn(&["i-0", "i-2"], "i-0"), Some(0), "one of the two is nobody to wait for");
-    assert_eq!(turn(&["i-0", "i-2"], "i-2"), Some(HAND_OVER_MS));
-    assert_eq!(turn(&["i-2", "i-3"], "i-1"), Some(2 * HAND_OVER_MS), "one of the two");
-    assert_eq!(turn(&[], "i-1"), Some(0), "nobody else would");
 }
 
 #[test]

@@ -40,8 +40,8 @@ pub fn targets(about: &About, known: &Known<'_>) -> Vec<Target> {
     let node = matches!(kind, Kind::Latched | Kind::CycleOverdue | Kind::SlotHolderGone | Kind::HeldTooLong);
     let of = |m: &&Member| {
         let named = **subject == *m.node.as_str();
-        let stays_out = || out(&m.instance) && !known.in_its_time(&m.instance);
-        (by_targets && named) || ((fleet || (node && named)) && stays_out())
+        let concerned = fleet || ((node || by_targets) && named);
+        concerned && (by_targets || out(&m.instance)) && !known.in_its_time(&m.instance)
     };
     known.members.iter().filter(of).flat_map(|m| m.targets.clone()).collect()
 }

@@ -119,6 +119,8 @@ pub struct Memory {
     pub(super) absent: BTreeMap<(GroupArn, InstanceId), Missed>,
     /// Members whose absence the record explains, or explained until a read that began then.
     pub(super) planned: BTreeMap<InstanceId, Option<Now>>,
+    /// Members that were seen in service: their start is over, however young they are.
+    pub(super) served: BTreeSet<InstanceId>,
 }
 
 /// Since when somebody is missed in a list. All in milliseconds of this boot.
@@ -134,9 +136,9 @@ pub(super) struct Missed {
 }
 
 impl Memory {
-    /// Entries, all in all: never more than four times [`REMEMBERED_MAX`].
+    /// Entries, all in all: never more than five times [`REMEMBERED_MAX`].
     pub fn len(&self) -> usize {
-        let sizes = [self.waiting.len(), self.blind.len(), self.absent.len(), self.planned.len()];
+        let sizes = [self.waiting.len(), self.blind.len(), self.absent.len(), self.planned.len(), self.served.len()];
         sizes.into_iter().fold(0, usize::saturating_add)
     }
 
@@ -179,8 +181,8 @@ impl Memory {
         let mut findings: Vec<Finding> = told.into_values().collect();
         findings.sort_by_cached_key(|f| (Reverse(f.severity), rank(f.kind), f.subject.clone()));
         bound(&mut findings, &mut draft);
-        let Draft { unjudged, unjudged_about, looker, .. } = draft;
-        Report { findings, unjudged, unjudged_about, looker }
+        let Draft { unjudged, unjudged_about, planned, looker, .. } = draft;
+        Report { findings, unjudged, unjudged_about, planned, looker }
     }
 
     fn may_tell(&mut self, about: &About, c: &Candidate, now: &Now) -> bool {

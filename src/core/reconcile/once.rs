@@ -3,6 +3,7 @@
 
 use super::super::exit::Exit;
 use super::super::finding::{Kind, Report};
+use super::super::page::Severity;
 use super::sight::Settings;
 
 /// Looks that a finding needs, as everywhere.
@@ -26,13 +27,17 @@ impl Settings {
     }
 }
 
-/// How one tick ends: what says that cycles are blocked first, then too few nodes, then what could not be seen.
+/// How one tick ends: what says that cycles are blocked first, then too few nodes, then whatever else is critical, then what
+/// could not be seen.
 pub fn verdict(report: &Report) -> Exit {
     let any = |kinds: &[Kind]| report.findings.iter().any(|f| kinds.contains(&f.kind));
+    let critical = report.findings.iter().any(|f| f.severity == Severity::Critical && f.kind != Kind::Blind);
     if any(&[Kind::Latched]) {
         Exit::Latched
     } else if any(&[Kind::BelowFloor, Kind::BelowMinimum]) {
         Exit::BelowMinimum
+    } else if critical {
+        Exit::PeersNotSettled
     } else if any(&[Kind::Blind]) {
         Exit::Unreachable
     } else if report.findings.is_empty() {

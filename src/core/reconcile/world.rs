@@ -169,10 +169,16 @@ impl<'a> World<'a> {
             let after = self.sight.wrote.is_some_and(|w| begun.since(&w.since).is_some());
             after && !known.iter().any(|m| m.instance == *self.sight.me)
         };
-        if self.members.is_some_and(lost) {
-            self.members = None;
-            self.contradicted.insert(Source::Members, "the answer does not have this agent's own document".to_owned());
-        }
+        let why = if self.members.is_some_and(lost) {
+            "the answer does not have this agent's own document"
+        } else if self.members.is_some() && known.is_empty() {
+            // A fleet has members: whoever asks is one, or was pointed at an empty place.
+            "no member has said who it is"
+        } else {
+            return;
+        };
+        self.members = None;
+        self.contradicted.insert(Source::Members, why.to_owned());
     }
 
     fn stand(&mut self) {
@@ -363,6 +369,14 @@ impl<'a> World<'a> {
         let (sight, settings, now, begun) = (self.sight, self.settings, self.now, self.record.map(|(_, at)| at));
         let reads: Vec<&Now> = self.people.iter().map(|p| self.read_of(p)).collect();
         let mut before = std::mem::take(&mut memory.planned);
+        if self.members.is_some() {
+            memory.served.retain(|i| self.people.iter().any(|p| p.member.instance == *i));
+        }
+        for p in self.people.iter().filter(|p| p.in_service()) {
+            if memory.served.len() < REMEMBERED_MAX && !memory.served.contains(&p.member.instance) {
+                memory.served.insert(p.member.instance.clone());
+            }
+        }
         for (p, read) in self.people.iter_mut().zip(reads) {
             let me = p.member.instance == *sight.me;
             let absence = record.map(|r| planned(r, p.member, sight, settings, now));
@@ -370,7 +384,9 @@ impl<'a> World<'a> {
                 (Some(latch), _) => Absence::Within(latch.clone()),
                 (None, Some(Absence::Within(what))) => Absence::Within(what),
                 _ if me && sight.own_cycle => Absence::Within("its agent brings it back".to_owned()),
-                _ if p.heart.is_some_and(|h| h.young(now, settings.grace_ms)) => {
+                _ if !memory.served.contains(&p.member.instance)
+                    && p.heart.is_some_and(|h| h.young(now, settings.grace_ms)) =>
+                {
                     Absence::Within("it is new".to_owned())
                 }
                 (None, Some(Absence::Over(what))) => Absence::Over(what),

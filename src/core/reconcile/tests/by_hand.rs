@@ -67,3 +67,13 @@ fn a_holder_whose_agent_is_gone_or_whose_cycle_failed_is_named() {
     assert_eq!(named(&kit, Kind::Latched, &name(1), &[0, 2, 3]), [id(1)]);
     assert_eq!(named(&kit, Kind::Latched, &name(1), &[0, 1, 2, 3]), Vec::<String>::new(), "it is back");
 }
+
+#[test]
+fn a_node_that_was_held_since_its_page_was_raised_is_not_named_by_it() {
+    let mut kit = Kit::new(4, 1);
+    kit.look();
+    assert_eq!(named(&kit, Kind::RunningNotRegistered, &name(1), &[0]), [id(1)]);
+    kit.record.value.holds.insert(instance(1), hold(1, 3_600));
+    kit.later(15_000);
+    assert_eq!(named(&kit, Kind::RunningNotRegistered, &name(1), &[0]), Vec::<String>::new());
+}

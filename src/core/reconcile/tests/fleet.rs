@@ -469,3 +469,22 @@ fn a_cycle_that_begins_and_ends_between_two_reads_is_no_finding() {
     assert_eq!(keys(&once), Vec::<String>::new(), "one read is none");
     assert_eq!(keys(&kit.later(15_000)), ["below-minimum/au-search", "running-not-registered/es-client-1"]);
 }
+
+#[test]
+fn a_new_member_has_its_grace_until_it_was_in_service_once() {
+    let mut kit = Kit::new(4, 1);
+    kit.minimum(4, 2);
+    for member in &mut kit.members.value[2..] {
+        member.beat = 0;
+    }
+    kit.put(2, TargetState::Initial, None);
+    kit.drop(3);
+    assert_eq!(keys(&kit.later(MINUTE)), Vec::<String>::new(), "both are starting");
+    kit.put(2, TargetState::Healthy, None);
+    kit.later(MINUTE);
+    kit.drop(2);
+    let report = kit.later(45_000);
+    assert!(find(&report, Kind::RunningNotRegistered, "es-client-2").is_some(), "{:?}", keys(&report));
+    assert!(find(&report, Kind::RunningNotRegistered, "es-client-3").is_none(), "it never was in service");
+    assert!(find(&report, Kind::BelowMinimum, FLEET).is_some(), "{:?}", keys(&report));
+}

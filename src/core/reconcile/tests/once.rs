@@ -1,8 +1,10 @@
 //! One tick of somebody who has seen nothing before: what is old is old by its writer's clock, and what is not known is no
 //! proof.
 
-use super::super::super::finding::{Kind, Report};
-use super::super::once::CLOCKS_DIFFER_MS;
+use super::super::super::exit::Exit;
+use super::super::super::finding::{Finding, Kind, Report};
+use super::super::super::page::Severity;
+use super::super::once::{CLOCKS_DIFFER_MS, verdict};
 use super::kit::*;
 
 const BUDGET_S: u64 = 7_200;
@@ -71,4 +73,26 @@ fn a_tick_that_cannot_read_the_record_tells_that_and_no_absence_which_a_plan_may
     kit.drop(2);
     let report = tick(&mut kit);
     assert_eq!(keys(&report), ["below-floor/au-search", "blind/es-client-0: fleet record"], "no plan explains that");
+}
+
+#[test]
+fn a_tick_that_finds_no_member_at_all_was_pointed_at_an_empty_place() {
+    let mut kit = Kit::new(3, 1);
+    kit.members.value.clear();
+    let report = tick(&mut kit);
+    assert_eq!(keys(&report), ["blind/es-client-0: members"]);
+    assert!(!report.shows_absent(&(Kind::BelowFloor, FLEET.into())));
+}
+
+#[test]
+fn a_tick_ends_with_what_is_critical_before_what_it_cannot_see() {
+    let finding = |kind: Kind, severity| Finding { kind, subject: "x".into(), severity, sentence: "x".into() };
+    let (blind, out) = (finding(Kind::Blind, Severity::Critical), finding(Kind::OutOfService, Severity::Critical));
+    let odd = finding(Kind::ForeignTarget, Severity::Warning);
+    let ends = |findings: &[&Finding]| verdict(&Report::complete("x", findings.iter().map(|f| (*f).clone()).collect()));
+    assert_eq!(ends(&[&blind, &odd]), Exit::Unreachable);
+    assert_eq!(ends(&[&blind, &out]), Exit::PeersNotSettled);
+    assert_eq!(ends(&[&odd]), Exit::PeersNotSettled);
+    let floor = finding(Kind::BelowFloor, Severity::Critical);
+    assert_eq!(ends(&[&blind, &out, &floor]), Exit::BelowMinimum);
 }
