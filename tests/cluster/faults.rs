@@ -170,6 +170,21 @@ async fn a_read_goes_on_to_the_next_server_and_a_write_does_not() {
     }
 }
 
+/// What answers there may be no server of the cluster at all.
+#[tokio::test]
+async fn a_server_that_refuses_what_another_one_does_is_not_asked_for_ever() {
+    let little = Little::default();
+    let (other, well) =
+        (Relay::start(Behind::Little(little.clone())).await, Relay::start(Behind::Little(little)).await);
+    let store = store(&[other.url(), well.url()]);
+    store.create(b"1".to_vec()).await.unwrap();
+    let refusal = json!({"error": "no handler found for uri", "status": 400});
+    other.rule(move |_| Deed::Instead(Answer::Reply(Response::json(400, &refusal))));
+    assert_eq!(store.read().await.unwrap_err().class, Class::Refused);
+    assert_eq!(store.read().await.unwrap().unwrap().0, b"1", "the next question goes to the other one");
+    assert_eq!(store.read().await.unwrap().unwrap().0, b"1", "and so do those after it");
+}
+
 #[tokio::test]
 async fn a_server_that_refuses_the_connection_is_passed_over_by_writes_too() {
     // Not a port that was free a moment ago: another test may have it by now.

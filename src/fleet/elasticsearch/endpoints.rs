@@ -47,7 +47,8 @@ impl Endpoints {
                     return Ok(found);
                 }
                 Err(fault) if fault.class == Class::Refused => {
-                    self.good(at);
+                    // Perhaps it is not the cluster that answers there: the next question goes to another one.
+                    self.bad(at);
                     return Err(fault);
                 }
                 Err(fault) => {
@@ -66,11 +67,11 @@ impl Endpoints {
         for (at, endpoint) in self.turn() {
             match endpoint.ask(call.clone(), self.timeout).await {
                 Ok(answer) => {
-                    // A server that cannot do it now is not asked first the next time.
-                    if answer.status >= 500 {
-                        self.bad(at);
+                    // A server that cannot do it, or will not, is not asked first the next time.
+                    if sound(answer.status) {
+                        self.good(at)
                     } else {
-                        self.good(at);
+                        self.bad(at)
                     }
                     return Ok(answer);
                 }
@@ -100,6 +101,11 @@ impl Endpoints {
         let next = at.saturating_add(1).checked_rem(self.all.len()).unwrap_or(0);
         self.first.store(next, Ordering::SeqCst);
     }
+}
+
+/// The answer of a server that keeps documents: done, not there, or somebody else was first.
+fn sound(status: u16) -> bool {
+    status < 400 || matches!(status, 404 | 409)
 }
 
 /// One fault for all tries: of the class of the first that got an answer, and with every sentence.
