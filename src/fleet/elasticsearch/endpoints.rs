@@ -69,9 +69,9 @@ impl Endpoints {
                 Ok(answer) => {
                     // A server that cannot do it, or will not, is not asked first the next time.
                     if sound(answer.status) {
-                        self.good(at)
+                        self.good(at);
                     } else {
-                        self.bad(at)
+                        self.bad(at);
                     }
                     return Ok(answer);
                 }
