@@ -22,14 +22,13 @@ use backstop::rehearse::elbv2::Elbv2;
 use backstop::rehearse::receiver::{Received, Receiver, ReceiverControl, Reply};
 use backstop::state::fault::FaultDisk;
 use std::collections::BTreeSet;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
 
 /// A receiver's own time does not matter here.
 pub async fn receiver() -> Receiver {
-    let local: SocketAddr = "127.0.0.1:0".parse().unwrap();
+    let local = crate::support::loopback();
     let world = Elbv2::start(local, 1).await.unwrap();
     Receiver::start(local, world.control().origin()).await.unwrap()
 }

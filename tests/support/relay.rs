@@ -59,8 +59,7 @@ impl Relay {
     pub(crate) async fn start(behind: Behind) -> Relay {
         let pass: Rule = Arc::new(|_| Deed::Pass);
         let inside = Inside { behind, rule: Arc::new(Mutex::new(pass)), seen: Arc::default() };
-        let server =
-            Server::start(SocketAddr::from(([127, 0, 0, 1], 0)), inside.clone()).await.expect("a loopback port");
+        let server = Server::start(super::loopback(), inside.clone()).await.expect("a loopback port");
         Relay { server, inside }
     }
 

@@ -86,7 +86,7 @@ impl Wire {
     async fn start(early: Option<(Moment, Answer)>, answering: Answering) -> Wire {
         let log = Arc::new(Mutex::new(Log::default()));
         let script = Script { early, answering, log: Arc::clone(&log) };
-        let server = Server::start(SocketAddr::from(([127, 0, 0, 1], 0)), script).await.expect("a loopback port");
+        let server = Server::start(super::loopback(), script).await.expect("a loopback port");
         Wire { server, log }
     }
 
