@@ -314,6 +314,9 @@ pub struct Progress {
     pub ended: Option<Ended>,
     /// A way-back deadline has passed: the node is OUT, the agent goes on.
     pub late: bool,
+    /// The restart of the machine is the caller's, who asked for `--reboot=ssm`, and everything is ready for it.
+    #[serde(default)]
+    pub awaits_restart: bool,
     /// The agent knows no such cycle.
     pub unknown: bool,
 }

@@ -2,7 +2,7 @@
 
 #![expect(clippy::wildcard_enum_match_arm, reason = "total by design: what does not fit a stage changes nothing")]
 
-use super::super::cycle::{Early, FailureClass, Stage};
+use super::super::cycle::{Early, FailureClass, Owed, Stage};
 use super::super::error::{Class, Fault};
 use super::super::event::Event;
 use super::super::exit::Exit;
@@ -322,13 +322,19 @@ impl Turn<'_> {
                     self.fail(FailureClass::Job, &format!("the job failed: {}", verdict.said()));
                     return self.go(Stage::Check);
                 }
-                let policy = self.c.plan.job().map_or(RebootPolicy::Never, |j| j.reboot);
+                let job = self.c.plan.job();
+                let (policy, number) = job.map_or((RebootPolicy::Never, 0), |j| (j.reboot, j.fingerprint()));
                 let wanted = match policy {
                     RebootPolicy::Never => false,
-                    RebootPolicy::WhenNeeded => verdict.wants_reboot(),
+                    RebootPolicy::WhenNeeded | RebootPolicy::Ssm => verdict.wants_reboot(),
                     RebootPolicy::Always => true,
                 };
                 let from = self.now.boot.clone();
+                if wanted && policy == RebootPolicy::Ssm {
+                    // Its caller ends now, and comes back after the restart.
+                    let (cycle, since_ms) = (self.c.plan.id.clone(), self.now.wall_ms);
+                    self.d.owed = Some(Owed { cycle, job: number, since_ms });
+                }
                 self.go(if wanted { Stage::Reboot { from, asked: 0 } } else { Stage::Check });
             }
         }
@@ -376,7 +382,7 @@ impl Turn<'_> {
     /// A process that starts in the boot that should have ended cannot tell whether the last one asked, nor whether the
     /// machine did restart and hides it: it asks, but not at every start for ever.
     pub(super) fn asked_before(&mut self, from: BootId, asked: u8) {
-        if asked < REBOOT_ASKS_MAX {
+        if asked < REBOOT_ASKS_MAX && !self.c.by_ssm() {
             self.c.stage = Stage::Reboot { from, asked: asked.saturating_add(1) };
         } else {
             // Its deadline tells.
@@ -387,7 +393,8 @@ impl Turn<'_> {
     /// The boot id is the old one: asked again once, then failed.
     pub(super) fn reboot_deadline(&mut self) {
         let Stage::Reboot { from, asked } = self.c.stage.clone() else { return };
-        if asked == 1 {
+        // Who was told once by its caller's exit code is not told again.
+        if asked == 1 && !self.c.by_ssm() {
             self.go(Stage::Reboot { from, asked: 2 });
         } else {
             let why = match &self.v.fault {
