@@ -220,7 +220,7 @@ impl<W: World> Backend for Handle<W> {
         let job = JobSpec {
             name: r.name.as_str().into(),
             argv: r.argv.iter().map(|a| a.as_str().into()).collect(),
-            reboots: false,
+            reboots: r.job_reboots,
             reboot: r.reboot,
             unit: r.unit.as_deref().map(Arc::from),
         };
@@ -304,7 +304,12 @@ impl<W: World> Backend for Handle<W> {
                 let late =
                     durable.cycle.as_ref().is_some_and(is_late) && l.cycle.as_ref().is_some_and(|c| c.as_str() == id);
                 let awaits_restart = durable.cycle.as_ref().is_some_and(Cycle::awaits_restart);
-                return (!steps.is_empty() || late).then_some(Progress { steps, late, awaits_restart, ..Progress::default() });
+                return (!steps.is_empty() || late).then_some(Progress {
+                    steps,
+                    late,
+                    awaits_restart,
+                    ..Progress::default()
+                });
             }
             match durable.last.filter(|e| wanted(e.cycle.as_str())) {
                 Some(ended) => Some(Progress { steps, ended: Some(ended), ..Progress::default() }),

@@ -39,6 +39,9 @@ pub(super) struct Args {
     /// Restart the machine after a good job
     #[arg(long, value_name = "WHEN", value_enum, default_value_t = Reboot::WhenNeeded)]
     reboot: Reboot,
+    /// The job restarts the machine by itself: then that is how it ends, and no failure
+    #[arg(long)]
+    job_reboots: bool,
     /// What to call the job [default: the program's name]
     #[arg(long)]
     name: Option<String>,
@@ -82,6 +85,7 @@ impl Args {
                 Reboot::Always => RebootPolicy::Always,
                 Reboot::Ssm => RebootPolicy::Ssm,
             },
+            job_reboots: self.job_reboots,
             overrides: self.overrides.clone(),
             reason: self.reason.clone(),
             request_id: request_id(),

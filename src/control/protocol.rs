@@ -242,6 +242,9 @@ pub struct RunRequest {
     pub unit: Option<String>,
     /// `--reboot`
     pub reboot: RebootPolicy,
+    /// `--job-reboots`: the job restarts the machine by itself.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub job_reboots: bool,
     /// Guards overridden for this run.
     pub overrides: Vec<String>,
     /// Why; required with overrides.

@@ -7,7 +7,7 @@ use super::super::error::{Class, Fault};
 use super::super::event::Event;
 use super::super::exit::Exit;
 use super::super::guard::{self, Guard, Verdicts};
-use super::super::job::{JobStatus, RebootPolicy};
+use super::super::job::{JobResult, JobStatus, RebootPolicy};
 use super::super::plan::Kind;
 use super::super::record::Refusal;
 use super::super::rules::Mutant;
@@ -16,6 +16,12 @@ use super::super::time::{BootId, Deadline, Dwell};
 use super::super::want;
 use super::Turn;
 
+/// What a machine that goes down ends its processes with.
+const SIGHUP: i32 = 1;
+/// See [`SIGHUP`].
+const SIGKILL: i32 = 9;
+/// See [`SIGHUP`].
+const SIGTERM: i32 = 15;
 /// A reboot is asked for so often at most in one cycle, over all starts of the agent.
 const REBOOT_ASKS_MAX: u8 = 3;
 /// Reads that said nothing, in a row, before a guard counts as refused.
@@ -298,6 +304,12 @@ impl Turn<'_> {
     }
 
     fn job(&mut self, status: &JobStatus) {
+        if self.ended_by_its_restart(status) {
+            if let JobStatus::Ended(verdict) = status {
+                self.c.verdict = Some(verdict.clone());
+            }
+            return self.go(Stage::Check);
+        }
         match status {
             JobStatus::New if self.c.job_started => {
                 let message = "the job was started, and the job runner knows nothing of it any more";
@@ -338,6 +350,19 @@ impl Turn<'_> {
                 self.go(if wanted { Stage::Reboot { from, asked: 0 } } else { Stage::Check });
             }
         }
+    }
+
+    /// It has restarted the machine, as it said that it would: what runs then is ended by that, or leaves no word at all.
+    fn ended_by_its_restart(&self, status: &JobStatus) -> bool {
+        let declared = self.c.plan.job().is_some_and(|job| job.reboots);
+        let restarted = self.c.entered.boot != self.now.boot;
+        let by_that = match status {
+            JobStatus::Lost => true,
+            JobStatus::New => self.c.job_started,
+            JobStatus::Ended(verdict) => matches!(verdict.result, JobResult::Signalled(SIGTERM | SIGKILL | SIGHUP)),
+            JobStatus::Running => false,
+        };
+        declared && restarted && by_that
     }
 
     pub(super) fn reboot(&mut self, e: &Event) {
