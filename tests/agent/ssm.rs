@@ -40,10 +40,10 @@ async fn ready(r: &Running) -> String {
     cycle
 }
 
-async fn restarted(r: Running) -> Running {
+async fn restarted(r: Running, boot: &str) -> Running {
     let fake = r.fake.clone();
     r.kill();
-    fake.clock.reboot(BootId("boot-2".into()), 40_000);
+    fake.clock.reboot(BootId(boot.into()), 40_000);
     Running::start(&fake).await
 }
 
@@ -53,7 +53,7 @@ async fn a_verdict_is_given_once_after_the_restart_and_no_second_cycle_begins() 
     let r = Running::start(&fake).await;
     let cycle = ready(&r).await;
     assert_eq!(begun(&ask(&r, "patch").await), Err(&*cycle), "another caller before the restart settles nothing");
-    let r = restarted(r).await;
+    let r = restarted(r, "boot-2").await;
     r.until("home", 300, |r| r.stage().is_none()).await;
     assert_eq!(fake.reboots(), 0, "the agent asks nobody for it");
     assert!(fake.in_service());
@@ -68,7 +68,7 @@ async fn a_caller_that_comes_back_during_the_way_home_is_the_one_that_it_is_owed
     let r = Running::start(&fake).await;
     let cycle = ready(&r).await;
     fake.serves(1, false);
-    let r = restarted(r).await;
+    let r = restarted(r, "boot-2").await;
     r.until("the way home", 100, |r| r.stage() == Some(StageName::Check)).await;
     assert_eq!(begun(&ask(&r, "patch").await), Err(&*cycle));
     fake.serves(1, true);
@@ -81,14 +81,14 @@ async fn another_command_and_a_later_day_are_owed_nothing() {
     let fake = Fake::new();
     let r = Running::start(&fake).await;
     let cycle = ready(&r).await;
-    let r = restarted(r).await;
+    let r = restarted(r, "boot-2").await;
     r.until("home", 300, |r| r.stage().is_none()).await;
     fake.clock.advance(OWED_MS);
     r.pass(20).await;
     let reply = ask(&r, "patch").await;
     assert!(begun(&reply).is_ok_and(|new| new != cycle), "who asks a day later wants it done again");
     r.until("a restart is waited for", 300, awaits).await;
-    let r = restarted(r).await;
+    let r = restarted(r, "boot-3").await;
     r.until("home", 300, |r| r.stage().is_none()).await;
     assert!(begun(&ask(&r, "something else").await).is_ok());
 }
