@@ -143,6 +143,8 @@ pub trait Host: Send + Sync + 'static {
     fn lifecycle(&self) -> impl Future<Output = Result<Option<std::sync::Arc<str>>, Fault>> + Send;
     /// A package manager at work, by name.
     fn package_manager(&self) -> Result<Option<String>, Fault>;
+    /// Packages that were begun and not finished, in words.
+    fn unfinished_packages(&self) -> Result<Option<String>, Fault>;
 }
 
 /// Where pages go. One of several, behind one type.

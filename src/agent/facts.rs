@@ -73,7 +73,11 @@ pub(super) fn names(members: &[Member]) -> BTreeMap<InstanceId, NodeName> {
 
 pub(super) fn package_manager_free(host: &impl Host) -> Fact {
     match host.package_manager() {
-        Ok(None) => Fact::Yes("no package manager is at work".to_owned()),
+        Ok(None) => match host.unfinished_packages() {
+            Ok(None) => Fact::Yes("no package manager is at work, and every package is whole".to_owned()),
+            Ok(Some(what)) => Fact::No(what),
+            Err(f) => Fact::Unknown(f.to_string()),
+        },
         Ok(Some(name)) => Fact::No(format!("{name} is at work")),
         Err(f) => Fact::Unknown(f.to_string()),
     }

@@ -220,7 +220,7 @@ impl<W: World> Backend for Handle<W> {
         let job = JobSpec {
             name: r.name.as_str().into(),
             argv: r.argv.iter().map(|a| a.as_str().into()).collect(),
-            reboots: false,
+            reboots: r.job_reboots,
             reboot: r.reboot,
             unit: r.unit.as_deref().map(Arc::from),
         };
@@ -303,10 +303,16 @@ impl<W: World> Backend for Handle<W> {
             if let Some(id) = present.filter(|id| wanted(id) && !held_instead) {
                 let late =
                     durable.cycle.as_ref().is_some_and(is_late) && l.cycle.as_ref().is_some_and(|c| c.as_str() == id);
-                return (!steps.is_empty() || late).then_some(Progress { steps, ended: None, late, unknown: false });
+                let awaits_restart = durable.cycle.as_ref().is_some_and(Cycle::awaits_restart);
+                return (!steps.is_empty() || late).then_some(Progress {
+                    steps,
+                    late,
+                    awaits_restart,
+                    ..Progress::default()
+                });
             }
             match durable.last.filter(|e| wanted(e.cycle.as_str())) {
-                Some(ended) => Some(Progress { steps, ended: Some(ended), late: false, unknown: false }),
+                Some(ended) => Some(Progress { steps, ended: Some(ended), ..Progress::default() }),
                 // A state that was lost is about to become a way back, under this very name where that is known.
                 None if durable.doubt.is_some() => None,
                 None => Some(Progress { unknown: true, ..Progress::default() }),
@@ -326,8 +332,10 @@ impl<W: World> Backend for Handle<W> {
         if let Ok(progress) = deadline.await {
             return progress;
         }
-        let late = node.borrow().durable.cycle.as_ref().is_some_and(is_late);
-        Progress { late, ..Progress::default() }
+        let present = node.borrow().durable.cycle.clone();
+        let late = present.as_ref().is_some_and(is_late);
+        let awaits_restart = present.as_ref().is_some_and(Cycle::awaits_restart);
+        Progress { late, awaits_restart, ..Progress::default() }
     }
 
     async fn rejoin(&self, by: Caller, r: RejoinRequest) -> Done {

@@ -63,6 +63,10 @@ impl Log {
                 self.push(f.stage, format!("FAILED, going home: {}", f.message), None, now);
                 news = true;
             }
+            if c.awaits_restart() && !before.cycle.as_ref().is_some_and(Cycle::awaits_restart) {
+                self.push(StageName::Reboot, "ready; the restart is the SSM agent's".to_owned(), None, now);
+                news = true;
+            }
             news |= c.late.is_some() && !self.late;
             self.late |= c.late.is_some();
         }

@@ -297,7 +297,7 @@ impl<W: World> Agent<W> {
         self.commit(step, &now).await;
     }
 
-    async fn commit(&mut self, step: Step, now: &Now) {
+    pub(super) async fn commit(&mut self, step: Step, now: &Now) {
         let before = self.journal.now().clone();
         let (seen, commit) = self.journal.advance(&self.seen, step, now).await;
         self.seen = seen;

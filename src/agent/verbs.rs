@@ -7,12 +7,14 @@ use super::supervisor::caught;
 use super::turn::Agent;
 use crate::clock::Clock;
 use crate::control::protocol::RunReply;
-use crate::core::cycle::{Doubt, Stage, StageName};
+use crate::core::cycle::{Doubt, Durable, Stage, StageName};
+use crate::core::decide::Step;
 use crate::core::effect::Want;
 use crate::core::error::Fault;
 use crate::core::event::Event;
 use crate::core::exit::Exit;
 use crate::core::guard::{self, Verdict, Verdicts};
+use crate::core::ids::CycleId;
 use crate::core::page::{PageKind, Severity};
 use crate::core::plan::{Kind, Plan};
 use crate::core::record::{Hold, Op, Record};
@@ -34,7 +36,12 @@ impl<W: World> Agent<W> {
             let same = matches!((&c.plan.kind, &kind), (Kind::Patch(a), Kind::Patch(b)) if a.same_as(b));
             let again = !asked.request.is_empty() && c.plan.request == asked.request;
             if again || same {
-                let (cycle, node, fleet) = names(c.plan.id.to_string());
+                // Whoever asks again before the restart is not the one that comes back after it.
+                let (id, restarted) = (c.plan.id.clone(), c.stage.name() > StageName::Reboot);
+                if restarted && self.owed_to(&kind).as_ref() == Some(&id) {
+                    self.hand_over().await;
+                }
+                let (cycle, node, fleet) = names(id.to_string());
                 return RunReply::Attached { cycle, node, fleet };
             }
             if let (Some(f), true) = (&c.failure, c.plan.latches()) {
@@ -60,6 +67,14 @@ impl<W: World> Agent<W> {
             // The answer was lost, and the cycle is over: its verdict is what was asked for.
             let (cycle, node, fleet) = names(last.cycle.to_string());
             return RunReply::Attached { cycle, node, fleet };
+        }
+        if let Some(owed) = self.owed_to(&kind) {
+            self.hand_over().await;
+            // Of one that is not the last any more nothing is known.
+            if self.journal.now().last.as_ref().is_some_and(|last| last.cycle == owed) {
+                let (cycle, node, fleet) = names(owed.to_string());
+                return RunReply::Attached { cycle, node, fleet };
+            }
         }
         if let Some(Doubt::Lost { why, .. }) = &self.journal.now().doubt {
             return refused(Exit::StateUnreadable, why.to_string(), None, Some("backstop explain".to_owned()));
@@ -96,6 +111,21 @@ impl<W: World> Agent<W> {
         self.shared.cache().refused_since_ms.take_if(|_| patch);
         let (cycle, node, fleet) = names(id);
         RunReply::Started { cycle, node, fleet }
+    }
+
+    /// The cycle whose verdict is owed to whoever asks for this now: its caller was told to restart the machine and to come
+    /// back.
+    fn owed_to(&self, kind: &Kind) -> Option<CycleId> {
+        let Kind::Patch(job) = kind else { return None };
+        self.journal.now().owes(job, &self.shared.clock.now()).cloned()
+    }
+
+    /// Its verdict is owed to nobody any more.
+    async fn hand_over(&mut self) {
+        let now = self.shared.clock.now();
+        let durable = Durable { owed: None, ..self.journal.now().clone() };
+        let step = Step { durable, seen: self.seen.clone() };
+        self.commit(step, &now).await;
     }
 
     /// A guard has refused: on the record, and since when that is so with every patch.
@@ -289,6 +319,7 @@ pub fn next_for<W: World>(exit: Exit, parts: &Parts<W>, record: Option<&Record>)
         | Exit::NotRebooted
         | Exit::EndedEarly
         | Exit::StateUnreadable
-        | Exit::ContactLost => Some(format!("backstop explain {node}")),
+        | Exit::ContactLost
+        | Exit::RestartBySsm => Some(format!("backstop explain {node}")),
     }
 }

@@ -9,6 +9,7 @@ use crate::clock::Clock;
 use crate::control::client::ClientError;
 use crate::control::protocol::{RunReply, RunRequest, RunResult};
 use crate::core::exit::Exit;
+use crate::core::job::RebootPolicy;
 use crate::core::time::Now;
 use crate::words::span;
 
@@ -39,6 +40,8 @@ struct Asking<'q> {
     lost: Option<Now>,
     /// A request may have arrived, and its answer did not.
     sent: bool,
+    /// It may be the one that is run again right after a restart of the machine, before the agent is there.
+    comes_back: bool,
 }
 
 /// What to do next.
@@ -58,7 +61,9 @@ pub(super) async fn begin(
     steps: &Steps,
     interrupts: &mut Interrupts,
 ) -> Result<Begun, ClientError> {
-    let mut asking = Asking { queue, told: String::new(), last: (0, String::new()), lost: None, sent: false };
+    let comes_back = request.reboot == RebootPolicy::Ssm;
+    let mut asking =
+        Asking { queue, told: String::new(), last: (0, String::new()), lost: None, sent: false, comes_back };
     loop {
         let answer = tokio::select! {
             biased;
@@ -120,7 +125,8 @@ impl Asking<'_> {
     /// The request may have arrived, or would be welcome in a moment: it starts one cycle however often it is sent.
     fn unanswered(&mut self, ctx: &mut Ctx<'_>, e: ClientError, steps: &Steps) -> Result<Then, ClientError> {
         self.sent |= matches!(e, ClientError::Lost { .. } | ClientError::Strange { .. });
-        let at_once = matches!(e, ClientError::NoAgent { .. }) && self.lost.is_none() && !self.queue.queues();
+        let patient = self.queue.queues() || self.comes_back;
+        let at_once = matches!(e, ClientError::NoAgent { .. }) && self.lost.is_none() && !patient;
         let now = ctx.clock.now();
         let since = self.lost.get_or_insert_with(|| now.clone());
         if at_once || !e.passes() || now.roughly_since(since) >= CONTACT_MS {

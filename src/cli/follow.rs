@@ -30,6 +30,8 @@ pub(super) enum Until {
     EndedOr(Now),
     /// The slot is acknowledged and the cycle goes on.
     PastClaim,
+    /// The cycle's end, or when the machine is to be restarted by whoever runs this.
+    EndedOrRestart,
 }
 
 /// Why following ended.
@@ -43,6 +45,8 @@ pub(super) enum Follow {
     PastClaim,
     /// See [`Until::EndedOr`].
     TimeOver,
+    /// See [`Until::EndedOrRestart`].
+    Restart,
     /// Ctrl-C.
     Interrupted,
     /// The agent stayed away.
@@ -121,7 +125,7 @@ pub(super) async fn follow(
     loop {
         let over = match &f.until {
             Until::EndedOr(at) => Some(at.clone()),
-            Until::Ended | Until::PastClaim => None,
+            Until::Ended | Until::EndedOrRestart | Until::PastClaim => None,
         };
         let clock = ctx.clock.clone();
         let over = async move {
@@ -171,6 +175,9 @@ impl Following<'_> {
         }
         if p.late {
             return Some(Follow::Late);
+        }
+        if p.awaits_restart && matches!(self.until, Until::EndedOrRestart) {
+            return Some(Follow::Restart);
         }
         let claimed = |s: &Status| {
             let stage = s.cycle.as_ref().filter(|c| c.cycle == self.cycle).map(|c| c.stage);

@@ -39,6 +39,9 @@ pub(super) struct Args {
     /// Restart the machine after a good job
     #[arg(long, value_name = "WHEN", value_enum, default_value_t = Reboot::WhenNeeded)]
     reboot: Reboot,
+    /// The job restarts the machine by itself: then that is how it ends, and no failure
+    #[arg(long)]
+    job_reboots: bool,
     /// What to call the job [default: the program's name]
     #[arg(long)]
     name: Option<String>,
@@ -64,6 +67,8 @@ enum Reboot {
     Never,
     WhenNeeded,
     Always,
+    /// When needed, by the SSM agent: exit 194, and the verdict when it runs the same command again
+    Ssm,
 }
 
 impl Args {
@@ -78,7 +83,9 @@ impl Args {
                 Reboot::Never => RebootPolicy::Never,
                 Reboot::WhenNeeded => RebootPolicy::WhenNeeded,
                 Reboot::Always => RebootPolicy::Always,
+                Reboot::Ssm => RebootPolicy::Ssm,
             },
+            job_reboots: self.job_reboots,
             overrides: self.overrides.clone(),
             reason: self.reason.clone(),
             request_id: request_id(),
@@ -165,7 +172,11 @@ async fn cycle(
         let (id, node, fleet) = (&begun.cycle, &begun.node, &begun.fleet);
         steps.say(ctx, &wrap(&format!("cycle {id}, {node}, fleet {fleet}{also}.  Times are UTC."), WIDTH).join("\n"));
         steps.say(ctx, "Ctrl-C detaches and stops nothing; to stop it: backstop rejoin --reason \"...\"");
-        let until = if args.detach { Until::PastClaim } else { Until::Ended };
+        let until = match (args.detach, args.reboot) {
+            (true, _) => Until::PastClaim,
+            (false, Reboot::Ssm) => Until::EndedOrRestart,
+            (false, Reboot::Never | Reboot::WhenNeeded | Reboot::Always) => Until::Ended,
+        };
         let end = match follow(ctx, &begun.cycle, until, steps, interrupts).await {
             Ok(end) => verdict(end, &begun.node),
             Err(e) => RunResult { next: Some("backstop wait".to_owned()), ..result(Exit::ContactLost, e.to_string()) },
@@ -233,6 +244,11 @@ pub(super) fn verdict(end: Follow, node: &str) -> RunResult {
         Follow::PastClaim => {
             goes_on(wait, Exit::Done, "the slot is acknowledged; the cycle goes on without this command")
         }
+        Follow::Restart => goes_on(
+            None,
+            Exit::RestartBySsm,
+            "the machine is to be restarted now, by the SSM agent; the verdict is for whoever runs this command again after that",
+        ),
         Follow::TimeOver => goes_on(wait, Exit::ContactLost, "the time of this wait is over; the cycle goes on"),
         Follow::Interrupted => goes_on(wait, Exit::ContactLost, "detached; the cycle goes on"),
         Follow::ContactLost(e) => {
@@ -287,6 +303,7 @@ fn word(r: &RunResult, exit: Exit) -> &'static str {
         (Some(e), _) if e.out_ms > 0 => "ENDED EARLY, back in service.",
         (None, Exit::Done) if r.changed == Some(false) => "changed: false.",
         (None, Exit::Done) => "DETACHED.",
+        (_, Exit::RestartBySsm) => "RESTART.",
         (_, Exit::ContactLost) => "NO VERDICT.",
         (_, Exit::NoAgent) => "NO AGENT.",
         (_, Exit::Internal) => "FAULT.",

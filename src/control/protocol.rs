@@ -242,6 +242,9 @@ pub struct RunRequest {
     pub unit: Option<String>,
     /// `--reboot`
     pub reboot: RebootPolicy,
+    /// `--job-reboots`: the job restarts the machine by itself.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub job_reboots: bool,
     /// Guards overridden for this run.
     pub overrides: Vec<String>,
     /// Why; required with overrides.
@@ -314,6 +317,9 @@ pub struct Progress {
     pub ended: Option<Ended>,
     /// A way-back deadline has passed: the node is OUT, the agent goes on.
     pub late: bool,
+    /// The restart of the machine is the caller's, who asked for `--reboot=ssm`, and everything is ready for it.
+    #[serde(default)]
+    pub awaits_restart: bool,
     /// The agent knows no such cycle.
     pub unknown: bool,
 }

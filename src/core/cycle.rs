@@ -4,7 +4,7 @@
 use super::error::{Class, Fault};
 use super::exit::Exit;
 use super::ids::{CycleId, InstanceId, LatchId, NodeName};
-use super::job::Verdict;
+use super::job::{JobSpec, RebootPolicy, Verdict};
 use super::page::Page;
 use super::plan::{Kind, Plan};
 use super::record::{Extra, Finished, Hold, Latch};
@@ -44,9 +44,36 @@ pub struct Durable {
     /// It has left for good: nothing is healed, and it is no member, until an operator's `rejoin`.
     #[serde(default)]
     pub retired: bool,
+    /// The verdict of this cycle is owed to whoever asks for its job next: that caller was told to restart the machine, and
+    /// to come back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owed: Option<Owed>,
     /// Wall times at which this node registered itself though no cycle was on its way home, in ms: the daily cap.
     #[serde(default)]
     pub heals_ms: Vec<u64>,
+}
+
+/// A verdict that is owed.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Owed {
+    /// Whose.
+    pub cycle: CycleId,
+    /// The fingerprint of its job.
+    pub job: u64,
+    /// Since when, in ms since 1970.
+    pub since_ms: u64,
+}
+
+/// A verdict is owed for so long, in ms: whoever asks for the same job later wants it done again.
+pub const OWED_MS: u64 = 24 * 3_600_000;
+
+impl Durable {
+    /// The cycle whose verdict is owed to whoever asks for this job now.
+    pub fn owes(&self, job: &JobSpec, now: &Now) -> Option<&CycleId> {
+        let owed = self.owed.as_ref().filter(|owed| owed.job == job.fingerprint())?;
+        (now.wall_ms.saturating_sub(owed.since_ms) < OWED_MS).then_some(&owed.cycle)
+    }
 }
 
 /// What is not known of the time before the stored state. Kept until it is settled: a crash must not forget it.
@@ -118,6 +145,18 @@ pub struct Cycle {
     pub skip_check: Option<Arc<str>>,
     /// An operator's hold on the way back that waits for its acknowledgement. Stored before it is written.
     pub hold: Option<Hold>,
+}
+
+impl Cycle {
+    /// Its caller's exit code has somebody else restart the machine: here that is only waited for.
+    pub fn by_ssm(&self) -> bool {
+        self.plan.job().is_some_and(|job| job.reboot == RebootPolicy::Ssm)
+    }
+
+    /// The restart is that of its caller, and everything here is ready for it.
+    pub fn awaits_restart(&self) -> bool {
+        self.by_ssm() && matches!(self.stage, Stage::Reboot { asked, .. } if asked > 0)
+    }
 }
 
 /// Stages with the data that only they need.
@@ -430,6 +469,7 @@ impl Durable {
             last: None,
             pages: Vec::new(),
             page_seq: 0,
+            owed: None,
             reboots_ms: Vec::new(),
             record: None,
             doubt: None,

@@ -44,11 +44,13 @@ pub enum Exit {
     StateUnreadable,
     /// Contact lost or Ctrl-C; the cycle goes on.
     ContactLost,
+    /// The SSM agent is to restart the machine and to run the same script again: only after `--reboot=ssm`.
+    RestartBySsm,
 }
 
 impl Exit {
     /// All of them, for `--help` and the docs.
-    pub const ALL: [Exit; 19] = [
+    pub const ALL: [Exit; 20] = [
         Exit::Done,
         Exit::Internal,
         Exit::Usage,
@@ -68,6 +70,7 @@ impl Exit {
         Exit::EndedEarly,
         Exit::StateUnreadable,
         Exit::ContactLost,
+        Exit::RestartBySsm,
     ];
 
     /// The number.
@@ -92,6 +95,8 @@ impl Exit {
             Exit::EndedEarly => 104,
             Exit::StateUnreadable => 105,
             Exit::ContactLost => 106,
+            // What the SSM agent takes for this, and nothing else may end with.
+            Exit::RestartBySsm => 194,
         }
     }
 
@@ -117,6 +122,7 @@ impl Exit {
             Exit::EndedEarly => "ended-early",
             Exit::StateUnreadable => "state-unreadable",
             Exit::ContactLost => "contact-lost",
+            Exit::RestartBySsm => "restart-by-ssm",
         }
     }
 
@@ -142,6 +148,7 @@ impl Exit {
             Exit::EndedEarly => "ended early by an operator or a late guard; the node is back",
             Exit::StateUnreadable => "the agent's state could not be read",
             Exit::ContactLost => "contact lost or Ctrl-C; the cycle goes on",
+            Exit::RestartBySsm => "only with --reboot ssm: the SSM agent restarts the machine and runs this again",
         }
     }
 
@@ -160,9 +167,11 @@ mod tests {
     fn codes_are_distinct_and_keep_clear_of_those_that_mean_something_else() {
         let codes: BTreeSet<u8> = Exit::ALL.iter().map(|e| e.code()).collect();
         assert_eq!(codes.len(), Exit::ALL.len());
-        for taken in (124..=137).chain([194, 255]) {
+        for taken in (124..=137).chain([255]) {
             assert!(!codes.contains(&taken), "{taken} means something else to SSM, timeout(1) or the shell");
         }
+        let to_ssm: Vec<Exit> = Exit::ALL.into_iter().filter(|e| e.code() == 194).collect();
+        assert_eq!(to_ssm, [Exit::RestartBySsm], "a restart of the machine for nothing else");
         for e in Exit::ALL {
             assert_eq!(Exit::from_code(e.code()), Some(e));
         }

@@ -31,6 +31,22 @@ impl JobSpec {
         self.work() == other.work()
     }
 
+    /// A number for the work, the same in every version: to know it again without keeping it.
+    pub fn fingerprint(&self) -> u64 {
+        let (name, argv, reboots, reboot, unit) = self.work();
+        let policy = match reboot {
+            RebootPolicy::Never => "never",
+            RebootPolicy::WhenNeeded => "when-needed",
+            RebootPolicy::Always => "always",
+            RebootPolicy::Ssm => "ssm",
+        };
+        let fixed = [name, policy, if reboots { "reboots" } else { "" }, unit.unwrap_or_default()];
+        let words = fixed.into_iter().chain(argv.iter().map(|a| &**a));
+        // FNV-1a; a zero stands between words, which no argument can have in it.
+        let bytes = words.flat_map(|word| word.bytes().chain([0]));
+        bytes.fold(0xcbf2_9ce4_8422_2325, |hash: u64, b| (hash ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3))
+    }
+
     fn work(&self) -> (&str, &[Arc<str>], bool, RebootPolicy, Option<&str>) {
         let named = self.unit.as_deref().filter(|unit| !unit.starts_with(RUN_PREFIX));
         (&self.name, &self.argv, self.reboots, self.reboot, named)
@@ -48,6 +64,9 @@ pub enum RebootPolicy {
     WhenNeeded,
     /// After every good job.
     Always,
+    /// When the verdict says so, by the SSM agent: it restarts the machine where the script that it runs ends with 194, and
+    /// runs that script again afterwards.
+    Ssm,
 }
 
 /// How a job ended: written durably by whoever waited for it.
@@ -177,5 +196,15 @@ mod tests {
         assert!(first.same_as(&job(None, &["apt-get", "upgrade"])));
         assert!(!first.same_as(&job(Some("run-2"), &["apt-get", "dist-upgrade"])));
         assert!(!job(Some("security"), &[]).same_as(&job(Some("kernel"), &[])));
+        let numbers = [
+            first.fingerprint(),
+            job(Some("run-2"), &["apt-get", "dist-upgrade"]).fingerprint(),
+            job(Some("run-2"), &["apt-getupgrade"]).fingerprint(),
+            JobSpec { reboot: RebootPolicy::Ssm, ..first.clone() }.fingerprint(),
+            job(Some("kernel"), &["apt-get", "upgrade"]).fingerprint(),
+        ];
+        assert_eq!(numbers.into_iter().collect::<std::collections::BTreeSet<_>>().len(), 5);
+        assert_eq!(numbers[0], job(None, &["apt-get", "upgrade"]).fingerprint());
+        assert_eq!(job(None, &[]).fingerprint(), 0x1d8b_6e75_bff1_dfd5, "kept on disks: it may never change");
     }
 }

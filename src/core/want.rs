@@ -164,7 +164,7 @@ fn reboot(c: &Cycle, v: &Seen, now: &Now, same_boot: bool, asked: u8) -> Want {
     if !same_boot || c.plan.rules.is(Mutant::SameBootCounts) {
         return Want::Wait(now.clone()); // a tick, which notices it
     }
-    if v.started {
+    if v.started || (asked > 0 && c.by_ssm()) {
         return Want::Wait(c.deadline.due_at(now));
     }
     Want::Do(if asked == 0 || !acked(c, v, now) {

@@ -2,4 +2,5 @@
 
 pub mod identity;
 pub mod machine;
+mod packages;
 pub mod system;

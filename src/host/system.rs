@@ -150,6 +150,14 @@ impl Host for SystemHost {
         let busy = LOCKS.iter().find(|(path, _)| locked(Path::new(path), &table));
         Ok(busy.map(|(path, name)| format!("{name} (lock {path})")))
     }
+
+    fn unfinished_packages(&self) -> Result<Option<String>, Fault> {
+        match &self.stand_in {
+            // A rehearsed machine has no packages of its own.
+            Some(_) => Ok(None),
+            None => super::packages::unfinished(Path::new(super::packages::DPKG)),
+        }
+    }
 }
 
 #[cfg(test)]

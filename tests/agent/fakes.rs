@@ -694,6 +694,10 @@ impl Host for Fake {
     fn package_manager(&self) -> Result<Option<String>, Fault> {
         Ok(self.inner().package_manager.clone())
     }
+
+    fn unfinished_packages(&self) -> Result<Option<String>, Fault> {
+        Ok(None)
+    }
 }
 
 impl PageSink for Fake {

@@ -30,6 +30,7 @@ mod race;
 mod retire;
 mod running;
 mod scene;
+mod ssm;
 mod start_states;
 mod start_up;
 #[path = "../support/mod.rs"]

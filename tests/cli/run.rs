@@ -383,3 +383,24 @@ async fn a_specific_error_has_a_specific_next_command() {
         world.backstop(args).await.exits(2).complains(&[next]);
     }
 }
+
+const BY_SSM: [&str; 6] = ["run", "--reboot", "ssm", "--", "apt-get", "-y"];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn only_a_run_by_ssm_ends_with_its_code_where_the_machine_is_to_be_restarted() {
+    let world = World::new();
+    world.fake.tell(|s| s.end = Progress { awaits_restart: true, ..Progress::default() });
+    world.backstop(&BY_SSM).await.exits(194).says(&["RESTART.", "SSM agent"]);
+    world.fake.tell(|s| s.end = Progress { awaits_restart: true, ..over(Exit::Done) });
+    world.backstop(&RUN).await.exits(0).says(&["DONE"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_run_again_after_a_restart_waits_for_the_agent() {
+    let mut world = World::new();
+    world.fake.tell(|s| s.end = over(Exit::Done));
+    world.stop().await;
+    let child = world.spawn(&BY_SSM);
+    world.start();
+    finish(child).await.exits(0).says(&["DONE"]);
+}

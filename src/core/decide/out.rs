@@ -2,12 +2,12 @@
 
 #![expect(clippy::wildcard_enum_match_arm, reason = "total by design: what does not fit a stage changes nothing")]
 
-use super::super::cycle::{Early, FailureClass, Stage};
+use super::super::cycle::{Early, FailureClass, Owed, Stage};
 use super::super::error::{Class, Fault};
 use super::super::event::Event;
 use super::super::exit::Exit;
 use super::super::guard::{self, Guard, Verdicts};
-use super::super::job::{JobStatus, RebootPolicy};
+use super::super::job::{JobResult, JobStatus, RebootPolicy};
 use super::super::plan::Kind;
 use super::super::record::Refusal;
 use super::super::rules::Mutant;
@@ -16,6 +16,12 @@ use super::super::time::{BootId, Deadline, Dwell};
 use super::super::want;
 use super::Turn;
 
+/// What a machine that goes down ends its processes with.
+const SIGHUP: i32 = 1;
+/// See [`SIGHUP`].
+const SIGKILL: i32 = 9;
+/// See [`SIGHUP`].
+const SIGTERM: i32 = 15;
 /// A reboot is asked for so often at most in one cycle, over all starts of the agent.
 const REBOOT_ASKS_MAX: u8 = 3;
 /// Reads that said nothing, in a row, before a guard counts as refused.
@@ -298,6 +304,12 @@ impl Turn<'_> {
     }
 
     fn job(&mut self, status: &JobStatus) {
+        if self.ended_by_its_restart(status) {
+            if let JobStatus::Ended(verdict) = status {
+                self.c.verdict = Some(verdict.clone());
+            }
+            return self.go(Stage::Check);
+        }
         match status {
             JobStatus::New if self.c.job_started => {
                 let message = "the job was started, and the job runner knows nothing of it any more";
@@ -322,16 +334,35 @@ impl Turn<'_> {
                     self.fail(FailureClass::Job, &format!("the job failed: {}", verdict.said()));
                     return self.go(Stage::Check);
                 }
-                let policy = self.c.plan.job().map_or(RebootPolicy::Never, |j| j.reboot);
+                let job = self.c.plan.job();
+                let (policy, number) = job.map_or((RebootPolicy::Never, 0), |j| (j.reboot, j.fingerprint()));
                 let wanted = match policy {
                     RebootPolicy::Never => false,
-                    RebootPolicy::WhenNeeded => verdict.wants_reboot(),
+                    RebootPolicy::WhenNeeded | RebootPolicy::Ssm => verdict.wants_reboot(),
                     RebootPolicy::Always => true,
                 };
                 let from = self.now.boot.clone();
+                if wanted && policy == RebootPolicy::Ssm {
+                    // Its caller ends now, and comes back after the restart.
+                    let (cycle, since_ms) = (self.c.plan.id.clone(), self.now.wall_ms);
+                    self.d.owed = Some(Owed { cycle, job: number, since_ms });
+                }
                 self.go(if wanted { Stage::Reboot { from, asked: 0 } } else { Stage::Check });
             }
         }
+    }
+
+    /// It has restarted the machine, as it said that it would: what runs then is ended by that, or leaves no word at all.
+    fn ended_by_its_restart(&self, status: &JobStatus) -> bool {
+        let declared = self.c.plan.job().is_some_and(|job| job.reboots);
+        let restarted = self.c.entered.boot != self.now.boot;
+        let by_that = match status {
+            JobStatus::Lost => true,
+            JobStatus::New => self.c.job_started,
+            JobStatus::Ended(verdict) => matches!(verdict.result, JobResult::Signalled(SIGTERM | SIGKILL | SIGHUP)),
+            JobStatus::Running => false,
+        };
+        declared && restarted && by_that
     }
 
     pub(super) fn reboot(&mut self, e: &Event) {
@@ -376,7 +407,7 @@ impl Turn<'_> {
     /// A process that starts in the boot that should have ended cannot tell whether the last one asked, nor whether the
     /// machine did restart and hides it: it asks, but not at every start for ever.
     pub(super) fn asked_before(&mut self, from: BootId, asked: u8) {
-        if asked < REBOOT_ASKS_MAX {
+        if asked < REBOOT_ASKS_MAX && !self.c.by_ssm() {
             self.c.stage = Stage::Reboot { from, asked: asked.saturating_add(1) };
         } else {
             // Its deadline tells.
@@ -387,7 +418,8 @@ impl Turn<'_> {
     /// The boot id is the old one: asked again once, then failed.
     pub(super) fn reboot_deadline(&mut self) {
         let Stage::Reboot { from, asked } = self.c.stage.clone() else { return };
-        if asked == 1 {
+        // Who was told once by its caller's exit code is not told again.
+        if asked == 1 && !self.c.by_ssm() {
             self.go(Stage::Reboot { from, asked: 2 });
         } else {
             let why = match &self.v.fault {

@@ -6,7 +6,7 @@ use super::super::super::error::{Class, Jitter};
 use super::super::super::event::Event;
 use super::super::super::exit::Exit;
 use super::super::super::guard::{Guard, Said};
-use super::super::super::job::{JobSpec, JobStatus, RebootPolicy};
+use super::super::super::job::{JobResult, JobSpec, JobStatus, RebootPolicy, Verdict};
 use super::super::super::member::FleetView;
 use super::super::super::page::PageKind;
 use super::super::super::plan::Kind;
@@ -517,6 +517,41 @@ fn a_boot_that_changes_under_a_job_fails_it_unless_the_job_says_that_it_reboots(
             assert_eq!((c.stage.name(), c.failure), (StageName::Patch, None));
         } else {
             assert_eq!(c.failure.map(|f| f.class), Some(FailureClass::BootChanged));
+        }
+    }
+}
+
+#[test]
+fn a_job_that_says_so_ends_by_restarting_the_machine_and_by_nothing_less() {
+    let verdict = |code| match ended(code, false) {
+        JobStatus::Ended(verdict) => verdict,
+        other => panic!("{other:?}"),
+    };
+    let killed = |signal| Verdict { result: JobResult::Signalled(signal), ..verdict(0) };
+    let rebooted = [
+        (JobStatus::Lost, true),
+        (JobStatus::Ended(killed(15)), true),
+        (JobStatus::Ended(killed(11)), false),
+        (JobStatus::Ended(verdict(0)), true),
+        (JobStatus::Ended(verdict(1)), false),
+        (JobStatus::Ended(Verdict { result: JobResult::TimedOut, ..verdict(0) }), false),
+    ];
+    for (reboots, restarts) in [(true, true), (true, false), (false, false)] {
+        for (status, good) in &rebooted {
+            let job = JobSpec { name: "p".into(), argv: vec![], reboots, reboot: RebootPolicy::Never, unit: None };
+            let mut driver = Driver::new(cycle_in(StageName::Patch, &Kind::Patch(job), &at(0)), at(0));
+            if restarts {
+                driver.now = boot_2(60_000);
+                driver.restart();
+            }
+            driver.feed(&Event::Job(Ok(status.clone())));
+            let c = driver.d.cycle.clone().unwrap();
+            let by_itself = matches!(status, JobStatus::Ended(v) if v.good());
+            assert_eq!(
+                (c.stage.name(), c.failure.is_none()),
+                (StageName::Check, (restarts && *good) || by_itself),
+                "{status:?} {reboots} {restarts}"
+            );
         }
     }
 }

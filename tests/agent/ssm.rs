@@ -1,0 +1,106 @@
+//! `--reboot=ssm`: the caller's exit code has somebody else restart the machine, and its verdict is there when the same
+//! command is run again: once, and without a second cycle.
+
+use crate::fakes::{Fake, good};
+use crate::running::Running;
+use backstop::clock::Clock;
+use backstop::control::protocol::RunReply;
+use backstop::core::cycle::{Cycle, OWED_MS, StageName};
+use backstop::core::exit::Exit;
+use backstop::core::job::{JobSpec, RebootPolicy, Verdict};
+use backstop::core::plan::Kind;
+use backstop::core::time::BootId;
+
+async fn ask(r: &Running, command: &str) -> RunReply {
+    let argv = vec!["sh".into(), "-c".into(), command.into()];
+    let job = JobSpec { name: "sh".into(), argv, reboots: false, reboot: RebootPolicy::Ssm, unit: None };
+    r.begin(Kind::Patch(job)).await
+}
+
+/// The cycle that began; or the one that is there already.
+fn begun(reply: &RunReply) -> Result<&str, &str> {
+    match reply {
+        RunReply::Started { cycle, .. } => Ok(cycle),
+        RunReply::Attached { cycle, .. } => Err(cycle),
+        RunReply::Refused { .. } => panic!("{reply:?}"),
+    }
+}
+
+fn awaits(r: &Running) -> bool {
+    r.shared.node.borrow().durable.cycle.as_ref().is_some_and(Cycle::awaits_restart)
+}
+
+/// Until the machine may be restarted. The cycle's id.
+async fn ready(r: &Running) -> String {
+    r.fake.job_ends(Some(Verdict { reboot_needed: true, ..good() }));
+    r.pass(2).await;
+    let reply = ask(r, "patch").await;
+    let cycle = begun(&reply).unwrap().to_owned();
+    r.until("a restart is waited for", 300, awaits).await;
+    cycle
+}
+
+async fn restarted(r: Running, boot: &str) -> Running {
+    let fake = r.fake.clone();
+    r.kill();
+    fake.clock.reboot(BootId(boot.into()), 40_000);
+    Running::start(&fake).await
+}
+
+#[tokio::test]
+async fn a_verdict_is_given_once_after_the_restart_and_no_second_cycle_begins() {
+    let fake = Fake::new();
+    let r = Running::start(&fake).await;
+    let cycle = ready(&r).await;
+    assert_eq!(begun(&ask(&r, "patch").await), Err(&*cycle), "another caller before the restart settles nothing");
+    let r = restarted(r, "boot-2").await;
+    r.until("home", 300, |r| r.stage().is_none()).await;
+    assert_eq!(fake.reboots(), 0, "the agent asks nobody for it");
+    assert!(fake.in_service());
+    assert_eq!(begun(&ask(&r, "patch").await), Err(&*cycle), "it is owed");
+    let again = ask(&r, "patch").await;
+    assert!(begun(&again).is_ok_and(|new| new != cycle), "and now it is not");
+}
+
+#[tokio::test]
+async fn a_caller_that_comes_back_during_the_way_home_is_the_one_that_it_is_owed_to() {
+    let fake = Fake::new();
+    let r = Running::start(&fake).await;
+    let cycle = ready(&r).await;
+    fake.serves(1, false);
+    let r = restarted(r, "boot-2").await;
+    r.until("the way home", 100, |r| r.stage() == Some(StageName::Check)).await;
+    assert_eq!(begun(&ask(&r, "patch").await), Err(&*cycle));
+    fake.serves(1, true);
+    r.until("home", 300, |r| r.stage().is_none()).await;
+    assert!(begun(&ask(&r, "patch").await).is_ok());
+}
+
+#[tokio::test]
+async fn another_command_and_a_later_day_are_owed_nothing() {
+    let fake = Fake::new();
+    let r = Running::start(&fake).await;
+    let cycle = ready(&r).await;
+    let r = restarted(r, "boot-2").await;
+    r.until("home", 300, |r| r.stage().is_none()).await;
+    fake.clock.advance(OWED_MS);
+    r.pass(20).await;
+    let reply = ask(&r, "patch").await;
+    assert!(begun(&reply).is_ok_and(|new| new != cycle), "who asks a day later wants it done again");
+    r.until("a restart is waited for", 300, awaits).await;
+    let r = restarted(r, "boot-3").await;
+    r.until("home", 300, |r| r.stage().is_none()).await;
+    assert!(begun(&ask(&r, "something else").await).is_ok());
+}
+
+#[tokio::test]
+async fn a_restart_that_never_comes_fails_the_cycle_and_brings_the_node_back() {
+    let fake = Fake::new();
+    let r = Running::start(&fake).await;
+    ready(&r).await;
+    r.until("home", 300, |r| r.stage().is_none() && r.fake.in_service()).await;
+    let last = r.shared.node.borrow().durable.last.clone().unwrap();
+    assert_eq!((last.exit, fake.reboots()), (Exit::NotRebooted, 0), "{last:?}");
+    assert_eq!(fake.record().open_latches().count(), 1);
+    assert!(fake.clock.now().since_boot_ms > 0);
+}
