@@ -338,15 +338,8 @@ fn written<W: World>(shared: &Shared<W>, parts: &Parts<W>, d: &Delivery) -> Opti
         (book.get(&d.about)?.clone(), book.listed(&d.about))
     };
     let cycle = node.durable.cycle.as_ref().filter(|_| alert.own);
-    let known = by_hand::Known {
-        members: seen.members.as_ref().map(|(m, _)| m.as_slice()).unwrap_or_default(),
-        view: seen.fleet.as_ref(),
-        record: seen.record.as_ref().map(|(r, _)| r),
-        first: &seen.first,
-        hearts: &seen.hearts,
-        holder_silent_after_ms: sight::settings(&parts.config).holder_silent_after_ms,
-        now: &now,
-    };
+    let settings = sight::settings(&parts.config);
+    let known = sight::known(&seen, &settings, &now);
     let context = Context {
         fleet: parts.config.fleet.to_string(),
         node: parts.config.node.name.to_string(),

@@ -2,6 +2,7 @@
 //! Of other nodes by what their own agents say in their beats; nobody guesses for them.
 
 use super::shared::{Observed, Parts, Shared, World};
+use super::sight;
 use super::status::{standing, waiting_for};
 use crate::alerts::text::Missing;
 use crate::clock::Clock;
@@ -11,6 +12,7 @@ use crate::core::finding::Kind;
 use crate::core::heal;
 use crate::core::ids::InstanceId;
 use crate::core::member::Member;
+use crate::core::reconcile::Settings;
 use crate::core::record::Record;
 use crate::core::target::Own;
 use crate::core::time::Now;
@@ -29,8 +31,8 @@ pub(super) struct Me {
     pub(super) cycle: Option<String>,
     /// `reconcile.self_heal_after`, the same on every node.
     pub(super) heal_after_ms: u64,
-    /// `minimum_during_patch`
-    pub(super) floor: u32,
+    /// Its numbers, `minimum_during_patch` among them.
+    pub(super) settings: Settings,
 }
 
 /// By what this agent has read.
@@ -47,7 +49,7 @@ pub(super) fn of<W: World>(shared: &Shared<W>, parts: &Parts<W>, seen: &Observed
         heals_no_more,
         cycle: node.durable.cycle.as_ref().map(|c| waiting_for(c, &node.seen, &now)),
         heal_after_ms: parts.config.reconcile.self_heal_after_ms,
-        floor: parts.config.minimum_during_patch,
+        settings: sight::settings(&parts.config),
     };
     missing(&me, seen, &now)
 }
@@ -64,19 +66,20 @@ pub(super) fn missing(me: &Me, seen: &Observed, now: &Now) -> Vec<Missing> {
 
 fn one(m: &Member, me: &Me, seen: &Observed, now: &Now) -> Missing {
     let record = seen.record.as_ref().map(|(r, _)| r);
-    let planned = record.and_then(|r| planned(m, me, r));
+    // A plan whose time is over, whose cycle failed or whose agent is gone brings nobody back.
+    let in_time = sight::known(seen, &me.settings, now).in_its_time(&m.instance);
+    let planned = record.filter(|_| in_time).and_then(|r| planned(m, me, r));
     let says = planned.clone().unwrap_or_else(|| unplanned(m, me, seen, record, now));
     Missing { node: m.node.to_string(), planned: planned.is_some(), says }
 }
 
-/// Out by a cycle that has not failed, or held.
+/// Out by a cycle, or held.
 fn planned(m: &Member, me: &Me, record: &Record) -> Option<String> {
     if let Some(hold) = record.holds.get(&m.instance) {
         return Some(format!("is held out by {}: {}", hold.order.by, hold.order.reason));
     }
     let slot = record.slots.get(&m.instance)?;
-    let failed = record.open_latches().any(|(id, _)| id == slot.cycle.latch());
-    (!failed).then(|| format!("is out for its job {} (cycle {}): {}", slot.job, slot.cycle, doing(m, me)))
+    Some(format!("is out for its job {} (cycle {}): {}", slot.job, slot.cycle, doing(m, me)))
 }
 
 fn doing<'a>(m: &'a Member, me: &'a Me) -> &'a str {
@@ -126,9 +129,9 @@ fn unplanned(m: &Member, me: &Me, seen: &Observed, record: Option<&Record>, now:
 
 /// When a node registers itself that has not said it yet.
 fn usual(me: &Me, seen: &Observed) -> String {
-    let below = seen.fleet.as_ref().is_some_and(|v| v.in_service_count() < me.floor);
+    let below = seen.fleet.as_ref().is_some_and(|v| v.in_service_count() < me.settings.minimum_during_patch);
     if below {
-        "within two looks, for the fleet is below its floor".to_owned()
+        "two or three looks after its agent saw it out, for the fleet is below its floor".to_owned()
     } else {
         format!("{} after its agent saw it out (reconcile.self_heal_after)", span(me.heal_after_ms))
     }
@@ -157,7 +160,7 @@ mod tests {
             heals_no_more: false,
             cycle: None,
             heal_after_ms: 5 * MIN,
-            floor: 2,
+            settings: Settings::default(),
         }
     }
 
@@ -230,7 +233,10 @@ mod tests {
             "registers itself, if its check passes, 5m00s after its agent saw it out (reconcile.self_heal_after)"
         );
         let emptied = of_two(&seen(None, None, "idle"), 0);
-        assert!(emptied.ends_with("within two looks, for the fleet is below its floor"), "{emptied}");
+        assert!(
+            emptied.ends_with("two or three looks after its agent saw it out, for the fleet is below its floor"),
+            "{emptied}"
+        );
     }
 
     #[test]
@@ -274,6 +280,11 @@ mod tests {
         let told = says(&me(), &all, 0);
         assert_eq!(told[0], ("es-1".to_owned(), true, "is held out by ann: a move".to_owned()));
         assert_eq!(told[1].2, "is out for its job apt (cycle c-1): drain: draining, 4m00s at most");
+        let mut late = all.clone();
+        let (record, begun) = late.record.clone().unwrap();
+        late.first.see(&record, &begun);
+        let over = says(&me(), &late, 2_000);
+        assert_eq!((over[0].0.as_str(), over[0].1), ("es-2", false), "the time of its cycle is over: {over:?}");
         if let Some((r, _)) = &mut all.record {
             let latch = Latch {
                 instance: "i-2".into(),

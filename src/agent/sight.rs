@@ -4,7 +4,7 @@ use super::shared::{Observed, Parts, Shared, World};
 use crate::config::Config;
 use crate::core::finding::{Finding, Kind, Report};
 use crate::core::ids::{InstanceId, NodeName};
-use crate::core::reconcile::{GroupSight, Memory, Seen, Settings, Sight, Wrote, reconcile};
+use crate::core::reconcile::{GroupSight, Memory, Seen, Settings, Sight, Wrote, by_hand, reconcile};
 use crate::core::settings::GroupFacts;
 use crate::core::target::{GroupArn, Named, Row};
 use crate::core::time::Now;
@@ -29,6 +29,19 @@ pub(super) fn settings(c: &Config) -> Settings {
         other_nodes: c.reconcile.other_nodes.clone(),
         patch_overdue_after_ms: c.reconcile.patch_overdue_after_ms,
         ..usual
+    }
+}
+
+/// What a page is written by.
+pub(super) fn known<'a>(o: &'a Observed, settings: &'a Settings, now: &'a Now) -> by_hand::Known<'a> {
+    by_hand::Known {
+        members: o.members.as_ref().map(|(m, _)| m.as_slice()).unwrap_or_default(),
+        view: o.fleet.as_ref(),
+        record: o.record.as_ref().map(|(r, _)| r),
+        first: &o.first,
+        hearts: &o.hearts,
+        settings,
+        now,
     }
 }
 

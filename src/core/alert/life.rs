@@ -188,6 +188,8 @@ impl Book {
             (s.covered, s.tries, s.not_before, s.refused) = (None, 0, None, false);
         }
         let held = !own && !super::storm::of_the_fleet(kind, &subject, &self.fleet);
+        // Its new page lists from the start what is part of it.
+        self.alerts.iter_mut().filter(|a| a.folded.as_ref() == Some(&about)).for_each(|a| a.late = 0);
         self.alerts.push(Alert {
             kind,
             subject,

@@ -97,7 +97,8 @@ impl Book {
     /// Something that still is so came to its page after this version of it. What was gone again before anybody could be told
     /// is not worth a word, and neither is more about something that the last look no longer shows.
     pub(super) fn has_news(&self, alert: &Alert, version: u32) -> bool {
-        let new = |a: &Alert| a.late > version && a.late != NEXT && a.counts();
+        // Of the page as it is: a version that it has not reached is of an earlier episode.
+        let new = |a: &Alert| a.late > version && a.late <= alert.version && a.counts();
         !alert.fades() && self.folded_into(&alert.about()).any(new)
     }
 

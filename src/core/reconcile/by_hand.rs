@@ -8,6 +8,7 @@ use super::super::record::Record;
 use super::super::target::Target;
 use super::super::time::Now;
 use super::first::FirstSeen;
+use super::sight::Settings;
 
 /// What is known as the page is written.
 #[derive(Clone, Copy, Debug)]
@@ -22,8 +23,8 @@ pub struct Known<'a> {
     pub first: &'a FirstSeen,
     /// Whose agents beat.
     pub hearts: &'a Hearts,
-    /// The holder of a slot may be silent for this long, in ms: it restarts its machine.
-    pub holder_silent_after_ms: u64,
+    /// The times that a plan has.
+    pub settings: &'a Settings,
     /// Now.
     pub now: &'a Now,
 }
@@ -48,14 +49,15 @@ pub fn targets(about: &About, known: &Known<'_>) -> Vec<Target> {
 
 impl Known<'_> {
     /// A slot or hold explains where it is: not for longer than it said, by an agent that lives, and without a failure.
-    fn in_its_time(&self, instance: &InstanceId) -> bool {
+    pub fn in_its_time(&self, instance: &InstanceId) -> bool {
         let Some(record) = self.record else { return false };
         let failed = record.open_latches().any(|(_, latch)| latch.instance == *instance);
-        let lives = self.hearts.get(instance).is_some_and(|h| h.still_ms() < self.holder_silent_after_ms);
+        let lives = self.hearts.get(instance).is_some_and(|h| h.still_ms() < self.settings.holder_silent_after_ms);
         let in_cycle = record.slots.get(instance).is_some_and(|slot| {
             lives && !failed && self.first.slot_ms(&slot.cycle, self.now) < slot.budget_s.saturating_mul(1_000)
         });
         let held = record.holds.get(instance);
-        in_cycle || held.is_some_and(|h| self.first.hold_ms(instance, self.now) < h.for_s.saturating_mul(1_000))
+        let hold_ms = |for_s: u64| for_s.saturating_mul(1_000).saturating_add(self.settings.held_grace_ms);
+        in_cycle || held.is_some_and(|h| self.first.hold_ms(instance, self.now) < hold_ms(h.for_s))
     }
 }

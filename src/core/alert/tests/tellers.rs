@@ -1,5 +1,6 @@
 //! Who tells a sink without a memory, and what becomes of it when that one is gone.
 
+use super::super::WINDOW_MS;
 use super::*;
 
 #[test]
@@ -81,4 +82,26 @@ fn what_a_plan_explains_by_now_stays_open_and_reminds_nobody() {
     b.look(&report(vec![warn(Kind::ForeignTarget, "x")]), &at(REMIND_MS + 2 * LOOK));
     let events: Vec<Event> = accept_all(&mut b, &at(REMIND_MS + 2 * LOOK)).iter().map(|d| d.event).collect();
     assert_eq!(events, [Event::Reminder(1), Event::Reminder(1)], "the plan is over, and it still is so");
+}
+
+/// A node joins a page that is out, which ends and comes back: the new page had it from the start.
+#[test]
+fn a_page_that_comes_back_is_sent_once_and_not_updated_for_ever() {
+    let floor = || finding(Kind::BelowFloor, "f", Severity::Critical);
+    let mut b = book();
+    b.look(&report(vec![floor()]), &at(0));
+    accept_all(&mut b, &at(0));
+    // It joins, and is listed by an update a minute later.
+    b.look(&report(vec![floor(), warn(Kind::Unhealthy, "n-3")]), &at(LOOK));
+    b.look(&report(vec![floor(), warn(Kind::Unhealthy, "n-3")]), &at(LOOK + WINDOW_MS));
+    let updates: Vec<Event> = accept_all(&mut b, &at(LOOK + WINDOW_MS)).iter().map(|d| d.event).collect();
+    assert_eq!(updates, [Event::Update, Event::Update], "one to each sink");
+    // The page ends, the node a moment after it; and before that one is over, too, both are back.
+    let over = LOOK + WINDOW_MS;
+    (1..=3).for_each(|n| b.look(&report(vec![warn(Kind::Unhealthy, "n-3")]), &at(over + n * LOOK)));
+    (4..=5).for_each(|n| b.look(&report(vec![]), &at(over + n * LOOK)));
+    assert_eq!(b.alerts().iter().filter(|a| a.fires()).count(), 1, "the page about the fleet is over");
+    b.look(&report(vec![floor(), warn(Kind::Unhealthy, "n-3")]), &at(over + 6 * LOOK));
+    let sent = accept_all(&mut b, &at(over + 6 * LOOK));
+    assert!(sent.len() < 10, "{:?}", sent.iter().map(|d| (&*d.key, d.event)).collect::<Vec<_>>());
 }
