@@ -41,7 +41,12 @@ async fn two_agents_with_one_identity_are_one_page_whatever_they_call_their_node
         assert_eq!(told(&world, "resolve"), Vec::<String>::new(), "it does not come and go");
         agents.pop().unwrap().kill();
         seconds(&agents, &clocks, 1_200).await;
-        assert_eq!((told(&world, "trigger").len(), told(&world, "resolve").len()), (1, 1));
+        assert_eq!(told(&world, "trigger").len(), 1);
+        // Who sees it end some minutes after its teller has closed it, and had gone on with it, closes it too: an end that
+        // is told twice harms nobody, one that nobody tells does.
+        let ends = told(&world, "resolve");
+        assert!((1..=agents.len()).contains(&ends.len()), "each that lives tells its end once at most: {ends:?}");
+        assert_eq!(ends.into_iter().collect::<BTreeSet<_>>(), keys, "under the key of its beginning");
         assert_eq!(world.balancer_writes(), 0);
     }
 }
