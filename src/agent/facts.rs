@@ -252,6 +252,8 @@ pub struct Asked {
     pub request: Arc<str>,
     /// Guards overridden, with reasons.
     pub overrides: Vec<(Arc<str>, Arc<str>)>,
+    /// Only for a verdict that is owed for it; nothing begins.
+    pub only_owed: bool,
 }
 
 /// Everything that this cycle needs on both roads.

@@ -1,6 +1,6 @@
 //! The agent as the control server sees it.
 
-use super::facts;
+use super::facts::{self, Asked};
 use super::shared::{Shared, World, jitter, nonce};
 use super::status;
 use super::supervisor::{caught, fenced};
@@ -229,18 +229,21 @@ impl<W: World> Backend for Handle<W> {
         if !overrides.is_empty() {
             self.note("override", &by, &json!(r.overrides), &done(reason.to_string()));
         }
-        if !self.knows(&r.request_id)
+        let asked = Asked {
+            by: by.name.as_str().into(),
+            request: r.request_id.as_str().into(),
+            overrides,
+            only_owed: r.only_owed,
+        };
+        if !r.only_owed
+            && !self.knows(&r.request_id)
             && let Err(fault) = self.shared.parts().jobs.ready(&job).await
         {
             return refuse(if fault.class == Class::Refused { Exit::Usage } else { Exit::Unreachable }, fault.message);
         }
-        let by: Arc<str> = by.name.as_str().into();
-        let request: Arc<str> = r.request_id.as_str().into();
         for tries in 0_u32.. {
-            let (kind, by, overrides, request) =
-                (Kind::Patch(job.clone()), by.clone(), overrides.clone(), request.clone());
-            let asked = self.ask(|reply| Request::Begin { kind, by, overrides, request, reply }).await;
-            match asked {
+            let (kind, asked) = (Kind::Patch(job.clone()), asked.clone());
+            match self.ask(|reply| Request::Begin { kind, asked, reply }).await {
                 // What cannot be told at one moment may well be at the next.
                 Some(RunReply::Refused { verdicts: Some(v), .. }) if v.only_unknown() && tries < UNKNOWN_AGAIN => {
                     self.shared.clock.sleep_ms(UNKNOWN_PACE.wait_ms(tries, jitter(), None)).await;

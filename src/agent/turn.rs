@@ -34,12 +34,8 @@ pub enum Request {
     Begin {
         /// What for.
         kind: Kind,
-        /// Who.
-        by: Arc<str>,
-        /// Guards overridden, with reasons.
-        overrides: Vec<(Arc<str>, Arc<str>)>,
-        /// The caller's own name for its request; empty = none.
-        request: Arc<str>,
+        /// By whom, and how.
+        asked: Asked,
         /// The answer.
         reply: oneshot::Sender<RunReply>,
     },
@@ -366,8 +362,8 @@ impl<W: World> Agent<W> {
     async fn request(&mut self, request: Request) {
         self.turned();
         match request {
-            Request::Begin { kind, by, overrides, request, reply } => {
-                let answer = self.begin(kind, Asked { by, request, overrides }).await;
+            Request::Begin { kind, asked, reply } => {
+                let answer = self.begin(kind, asked).await;
                 let _ = reply.send(answer);
             }
             Request::Rejoin { by, reason, skip_check, reply } => {

@@ -44,6 +44,9 @@ impl<W: World> Agent<W> {
                 let (cycle, node, fleet) = names(id.to_string());
                 return RunReply::Attached { cycle, node, fleet };
             }
+            if asked.only_owed {
+                return nothing_owed();
+            }
             if let (Some(f), true) = (&c.failure, c.plan.latches()) {
                 // Told before any other refusal.
                 let latch = c.plan.id.latch();
@@ -75,6 +78,9 @@ impl<W: World> Agent<W> {
                 let (cycle, node, fleet) = names(owed.to_string());
                 return RunReply::Attached { cycle, node, fleet };
             }
+        }
+        if asked.only_owed {
+            return nothing_owed();
         }
         if let Some(Doubt::Lost { why, .. }) = &self.journal.now().doubt {
             return refused(Exit::StateUnreadable, why.to_string(), None, Some("backstop explain".to_owned()));
@@ -288,6 +294,10 @@ impl<W: World> Agent<W> {
     fn hold_pending(&self) -> bool {
         self.journal.now().cycle.as_ref().is_some_and(|c| c.hold.is_some())
     }
+}
+
+fn nothing_owed() -> RunReply {
+    refused(Exit::Done, "no verdict is owed for this job".to_owned(), None, None)
 }
 
 fn refused(exit: Exit, message: String, verdicts: Option<Verdicts>, next: Option<String>) -> RunReply {

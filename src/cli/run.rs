@@ -62,7 +62,7 @@ pub(super) struct Args {
     command: Vec<String>,
 }
 
-#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum Reboot {
     Never,
     WhenNeeded,
@@ -86,6 +86,7 @@ impl Args {
                 Reboot::Ssm => RebootPolicy::Ssm,
             },
             job_reboots: self.job_reboots,
+            only_owed: false,
             overrides: self.overrides.clone(),
             reason: self.reason.clone(),
             request_id: request_id(),
@@ -124,10 +125,22 @@ pub(super) async fn run(ctx: &mut Ctx<'_>, args: &Args) -> anyhow::Result<Exit> 
     } else if let Err(exit) = ctx.checked(&ask, false) {
         return Ok(exit);
     }
-    if let Some(cmd) = &args.only_if
-        && let Some(over) = only_if(cmd).await?
-    {
-        return Ok(conclude(ctx, args.json, &over));
+    if args.detach && args.reboot == Reboot::Ssm {
+        let why = "--detach goes back before it is known whether a restart is needed, and --reboot ssm tells it by its exit \
+                   code; expected: one of them";
+        return Ok(conclude(ctx, args.json, &result(Exit::Usage, why)));
+    }
+    let mut interrupts = Interrupts::listen().context("cannot listen for Ctrl-C")?;
+    let mut steps = Steps::new(args.json);
+    if let Some(cmd) = &args.only_if {
+        if args.reboot == Reboot::Ssm
+            && let Some(exit) = owed(ctx, args, &request, &mut steps, &mut interrupts).await?
+        {
+            return Ok(exit);
+        }
+        if let Some(over) = only_if(cmd).await? {
+            return Ok(conclude(ctx, args.json, &over));
+        }
     }
     let mut defined = match unit::define(ctx, &request.name, &request.argv).await {
         Ok(defined) => defined,
@@ -138,8 +151,6 @@ pub(super) async fn run(ctx: &mut Ctx<'_>, args: &Args) -> anyhow::Result<Exit> 
     if let Some(defined) = &defined {
         request.unit = Some(defined.instance().to_owned());
     }
-    let mut interrupts = Interrupts::listen().context("cannot listen for Ctrl-C")?;
-    let mut steps = Steps::new(args.json);
     let (begun, end) = match cycle(ctx, args, request, &mut steps, &mut interrupts).await {
         Ok(Begun::Cycle((begun, end))) => (begun, end),
         Ok(Begun::Not(over)) => return Ok(conclude(ctx, args.json, &over)),
@@ -149,8 +160,30 @@ pub(super) async fn run(ctx: &mut Ctx<'_>, args: &Args) -> anyhow::Result<Exit> 
         // The job goes on, or may be about to begin; its unit tidies up.
         defined.keep();
     }
+    Ok(conclude(ctx, args.json, &of_cycle(begun, end)))
+}
+
+fn of_cycle(begun: Started, end: RunResult) -> RunResult {
     let (node, fleet, cycle) = (Some(begun.node), Some(begun.fleet), Some(begun.cycle));
-    Ok(conclude(ctx, args.json, &RunResult { node, fleet, cycle, attached: begun.attached, ..end }))
+    RunResult { node, fleet, cycle, attached: begun.attached, ..end }
+}
+
+/// What the restarted machine's verdict is, before the caller's own question: after the patch that says "nothing to do",
+/// whatever became of the node. `None` = none is owed.
+async fn owed(
+    ctx: &mut Ctx<'_>,
+    args: &Args,
+    request: &RunRequest,
+    steps: &mut Steps,
+    interrupts: &mut Interrupts,
+) -> anyhow::Result<Option<Exit>> {
+    let request = RunRequest { only_owed: true, request_id: request_id(), ..request.clone() };
+    Ok(match cycle(ctx, args, request, steps, interrupts).await {
+        Ok(Begun::Cycle((begun, end))) => Some(conclude(ctx, args.json, &of_cycle(begun, end))),
+        Ok(Begun::Not(over)) if over.exit == Exit::Done.code() => None,
+        Ok(Begun::Not(over)) => Some(conclude(ctx, args.json, &over)),
+        Err(e) => Some(unanswered(ctx, &e, true, args.json)),
+    })
 }
 
 /// One cycle and its end. Where callers on several nodes were all let in, one of them gets the slot, and those that

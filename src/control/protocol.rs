@@ -245,6 +245,10 @@ pub struct RunRequest {
     /// `--job-reboots`: the job restarts the machine by itself.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub job_reboots: bool,
+    /// Only to be told a verdict that is owed for this job (`--reboot=ssm`): where none is, the answer is a refusal with
+    /// exit code 0, and nothing has begun.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub only_owed: bool,
     /// Guards overridden for this run.
     pub overrides: Vec<String>,
     /// Why; required with overrides.

@@ -2,6 +2,7 @@
 
 use crate::fakes::{Fake, GROUPS};
 use backstop::agent::alerts::deliver;
+use backstop::agent::facts::Asked;
 use backstop::agent::handle::{Handle, Reload};
 use backstop::agent::observe;
 use backstop::agent::shared::{NodeView, Parts, Shared};
@@ -211,8 +212,12 @@ impl Running {
     }
 
     pub async fn begin(&self, kind: Kind) -> RunReply {
+        self.begin_as(kind, Asked { by: "test".into(), ..Asked::default() }).await
+    }
+
+    pub async fn begin_as(&self, kind: Kind, asked: Asked) -> RunReply {
         let (reply, answer) = oneshot::channel();
-        let begin = Request::Begin { kind, by: "test".into(), overrides: Vec::new(), request: "".into(), reply };
+        let begin = Request::Begin { kind, asked, reply };
         self.queue.send(begin).await.unwrap();
         answer.await.unwrap()
     }

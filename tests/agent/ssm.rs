@@ -3,6 +3,7 @@
 
 use crate::fakes::{Fake, good};
 use crate::running::Running;
+use backstop::agent::facts::Asked;
 use backstop::clock::Clock;
 use backstop::control::protocol::RunReply;
 use backstop::core::cycle::{Cycle, OWED_MS, StageName};
@@ -11,10 +12,13 @@ use backstop::core::job::{JobSpec, RebootPolicy, Verdict};
 use backstop::core::plan::Kind;
 use backstop::core::time::BootId;
 
-async fn ask(r: &Running, command: &str) -> RunReply {
+fn job(command: &str) -> Kind {
     let argv = vec!["sh".into(), "-c".into(), command.into()];
-    let job = JobSpec { name: "sh".into(), argv, reboots: false, reboot: RebootPolicy::Ssm, unit: None };
-    r.begin(Kind::Patch(job)).await
+    Kind::Patch(JobSpec { name: "sh".into(), argv, reboots: false, reboot: RebootPolicy::Ssm, unit: None })
+}
+
+async fn ask(r: &Running, command: &str) -> RunReply {
+    r.begin(job(command)).await
 }
 
 /// The cycle that began; or the one that is there already.
@@ -60,6 +64,23 @@ async fn a_verdict_is_given_once_after_the_restart_and_no_second_cycle_begins() 
     assert_eq!(begun(&ask(&r, "patch").await), Err(&*cycle), "it is owed");
     let again = ask(&r, "patch").await;
     assert!(begun(&again).is_ok_and(|new| new != cycle), "and now it is not");
+}
+
+#[tokio::test]
+async fn who_asks_only_for_what_is_owed_begins_nothing_and_gets_it_once() {
+    let fake = Fake::new();
+    let r = Running::start(&fake).await;
+    let only = || Asked { only_owed: true, ..Asked::default() };
+    let nothing = |reply: &RunReply| matches!(reply, RunReply::Refused { exit: 0, .. });
+    assert!(nothing(&r.begin_as(job("patch"), only()).await));
+    assert_eq!(r.stage(), None);
+    let cycle = ready(&r).await;
+    assert!(nothing(&r.begin_as(job("something else"), only()).await), "whatever else is under way");
+    let r = restarted(r, "boot-2").await;
+    r.until("home", 300, |r| r.stage().is_none()).await;
+    assert_eq!(begun(&r.begin_as(job("patch"), only()).await), Err(&*cycle));
+    assert!(nothing(&r.begin_as(job("patch"), only()).await));
+    assert_eq!(r.stage(), None);
 }
 
 #[tokio::test]

@@ -396,6 +396,18 @@ async fn only_a_run_by_ssm_ends_with_its_code_where_the_machine_is_to_be_restart
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_verdict_that_is_owed_after_a_restart_comes_before_the_callers_own_question() {
+    let asked = ["run", "--reboot", "ssm", "--only-if", "exit 1", "--", "apt-get", "-y"];
+    let world = World::new();
+    world.fake.tell(|s| (s.runs, s.end) = (vec![started()], over(Exit::FailedBack)));
+    world.backstop(&asked).await.exits(101).says(&["FAILED"]);
+    let nothing = RunReply::Refused { exit: 0, message: "no verdict is owed".to_owned(), verdicts: None, next: None };
+    world.fake.tell(|s| s.runs = vec![nothing]);
+    world.backstop(&asked).await.exits(0).says(&["nothing to do"]);
+    world.backstop(&["run", "--detach", "--reboot", "ssm", "--", "true"]).await.exits(2).says(&["--detach"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_is_run_again_after_a_restart_waits_for_the_agent() {
     let mut world = World::new();
     world.fake.tell(|s| s.end = over(Exit::Done));

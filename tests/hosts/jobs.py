@@ -73,6 +73,11 @@ def a_job_that_restarts_the_machine_itself_has_failed_unless_it_said_so():
     other_boot(NODE, before)
     verdict(NODE, 101)
     home("restarts the machine", 101, begun)
+    before, begun = boot(NODE), time.monotonic()
+    start_run(NODE, "--job-reboots", "--", "sh", "-c", "systemctl reboot; sleep 1000")
+    other_boot(NODE, before)
+    verdict(NODE, 0)
+    home("restarts the machine, as it said", 0, begun)
 
 
 def exit_codes_mean_what_the_package_manager_means():

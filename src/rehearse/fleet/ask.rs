@@ -40,6 +40,7 @@ pub fn patch_request(name: &str, argv: &[&str], reboot: RebootPolicy) -> RunRequ
         argv: argv.iter().map(|a| (*a).to_owned()).collect(),
         reboot,
         job_reboots: false,
+        only_owed: false,
         overrides: Vec::new(),
         reason: None,
         request_id: uuid::Uuid::new_v4().to_string(),

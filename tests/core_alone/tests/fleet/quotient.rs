@@ -82,6 +82,7 @@ impl<'a> Quotient<'a> {
             record: None,
             doubt: None,
             retired: false,
+            owed: None,
             heals_ms: Vec::new(),
         }
     }
