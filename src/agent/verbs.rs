@@ -31,53 +31,11 @@ impl<W: World> Agent<W> {
     pub(super) async fn begin(&mut self, kind: Kind, asked: Asked) -> RunReply {
         let parts = self.shared.parts();
         self.prove_first(&parts).await;
-        let names = |cycle: String| (cycle, parts.config.node.name.to_string(), parts.config.fleet.to_string());
-        if let Some(c) = &self.journal.now().cycle {
-            let same = matches!((&c.plan.kind, &kind), (Kind::Patch(a), Kind::Patch(b)) if a.same_as(b));
-            let again = !asked.request.is_empty() && c.plan.request == asked.request;
-            if again || same {
-                // Whoever asks again before the restart is not the one that comes back after it.
-                let (id, restarted) = (c.plan.id.clone(), c.stage.name() > StageName::Reboot);
-                if restarted && self.owed_to(&kind).as_ref() == Some(&id) {
-                    self.hand_over().await;
-                }
-                let (cycle, node, fleet) = names(id.to_string());
-                return RunReply::Attached { cycle, node, fleet };
-            }
-            if asked.only_owed {
-                return nothing_owed();
-            }
-            if let (Some(f), true) = (&c.failure, c.plan.latches()) {
-                // Told before any other refusal.
-                let latch = c.plan.id.latch();
-                let message = format!(
-                    "{latch}: {} failed in {} (job {}): {}",
-                    c.plan.node,
-                    f.stage,
-                    c.plan.job_name(),
-                    f.message
-                );
-                return refused(Exit::Latched, message, None, Some(format!("backstop explain {}", c.plan.node)));
-            }
-            let message =
-                format!("busy with cycle {} (job {}, stage {})", c.plan.id, c.plan.job_name(), c.stage.name());
-            return refused(Exit::Busy, message, None, Some("backstop wait".to_owned()));
+        if let Some(reply) = self.under_way(&parts, &kind, &asked).await {
+            return reply;
         }
-        if let Some(last) = &self.journal.now().last
-            && !asked.request.is_empty()
-            && last.request == asked.request
-        {
-            // The answer was lost, and the cycle is over: its verdict is what was asked for.
-            let (cycle, node, fleet) = names(last.cycle.to_string());
-            return RunReply::Attached { cycle, node, fleet };
-        }
-        if let Some(owed) = self.owed_to(&kind) {
-            self.hand_over().await;
-            // Of one that is not the last any more nothing is known.
-            if self.journal.now().last.as_ref().is_some_and(|last| last.cycle == owed) {
-                let (cycle, node, fleet) = names(owed.to_string());
-                return RunReply::Attached { cycle, node, fleet };
-            }
+        if let Some(reply) = self.over_already(&parts, &kind, &asked).await {
+            return reply;
         }
         if asked.only_owed {
             return nothing_owed();
@@ -115,8 +73,49 @@ impl<W: World> Agent<W> {
             return refused(Exit::Guard, "state-durable: the state directory cannot be written".to_owned(), None, None);
         }
         self.shared.cache().refused_since_ms.take_if(|_| patch);
-        let (cycle, node, fleet) = names(id);
-        RunReply::Started { cycle, node, fleet }
+        let (node, fleet) = (parts.config.node.name.to_string(), parts.config.fleet.to_string());
+        RunReply::Started { cycle: id, node, fleet }
+    }
+
+    /// What is said of a request while there is a cycle.
+    async fn under_way(&mut self, parts: &Parts<W>, kind: &Kind, asked: &Asked) -> Option<RunReply> {
+        let c = self.journal.now().cycle.as_ref()?;
+        let same = matches!((&c.plan.kind, kind), (Kind::Patch(a), Kind::Patch(b)) if a.same_as(b));
+        let again = !asked.request.is_empty() && c.plan.request == asked.request;
+        if again || same {
+            // Whoever asks again before the restart is not the one that comes back after it.
+            let (id, restarted) = (c.plan.id.clone(), c.stage.name() > StageName::Reboot);
+            if restarted && self.owed_to(kind).as_ref() == Some(&id) {
+                self.hand_over().await;
+            }
+            return Some(attached(parts, &id));
+        }
+        if asked.only_owed {
+            return Some(nothing_owed());
+        }
+        if let (Some(f), true) = (&c.failure, c.plan.latches()) {
+            // Told before any other refusal.
+            let latch = c.plan.id.latch();
+            let message =
+                format!("{latch}: {} failed in {} (job {}): {}", c.plan.node, f.stage, c.plan.job_name(), f.message);
+            return Some(refused(Exit::Latched, message, None, Some(format!("backstop explain {}", c.plan.node))));
+        }
+        let message = format!("busy with cycle {} (job {}, stage {})", c.plan.id, c.plan.job_name(), c.stage.name());
+        Some(refused(Exit::Busy, message, None, Some("backstop wait".to_owned())))
+    }
+
+    /// The cycle that was asked for is over, and this is about its verdict.
+    async fn over_already(&mut self, parts: &Parts<W>, kind: &Kind, asked: &Asked) -> Option<RunReply> {
+        let last = self.journal.now().last.as_ref()?;
+        let (id, request) = (last.cycle.clone(), last.request.clone());
+        // The answer was lost.
+        if !asked.request.is_empty() && request == asked.request {
+            return Some(attached(parts, &id));
+        }
+        let owed = self.owed_to(kind)?;
+        self.hand_over().await;
+        // Of one that is not the last any more nothing is known.
+        (owed == id).then(|| attached(parts, &id))
     }
 
     /// The cycle whose verdict is owed to whoever asks for this now: its caller was told to restart the machine and to come
@@ -294,6 +293,11 @@ impl<W: World> Agent<W> {
     fn hold_pending(&self) -> bool {
         self.journal.now().cycle.as_ref().is_some_and(|c| c.hold.is_some())
     }
+}
+
+fn attached<W: World>(parts: &Parts<W>, cycle: &CycleId) -> RunReply {
+    let (node, fleet) = (parts.config.node.name.to_string(), parts.config.fleet.to_string());
+    RunReply::Attached { cycle: cycle.to_string(), node, fleet }
 }
 
 fn nothing_owed() -> RunReply {

@@ -85,12 +85,12 @@ mod tests {
     use super::*;
 
     fn states(lines: &[(&str, &str)]) -> Vec<String> {
-        let text: String = lines
-            .iter()
-            .map(|(name, status)| {
-                format!("Package: {name}\nStatus: {status}\nVersion: 1\nDescription: x\n Status: deinstall\n\n")
-            })
-            .collect();
+        let mut text = String::new();
+        for (name, status) in lines {
+            let stanza =
+                ["Package: ", name, "\nStatus: ", status, "\nVersion: 1\nDescription: x\n Status: deinstall\n\n"];
+            text.push_str(&stanza.concat());
+        }
         begun(text.as_bytes()).unwrap()
     }
 
@@ -138,7 +138,9 @@ mod tests {
         assert_eq!(unfinished(&dpkg).unwrap(), None);
         write("updates/0007", "");
         assert!(unfinished(&dpkg).unwrap().unwrap().contains("dpkg --configure -a"));
-        let many: String = (0..5).map(|n| format!("Package: p{n}\nStatus: install ok half-configured\n\n")).collect();
+        let many = ["p0", "p1", "p2", "p3", "p4"]
+            .map(|name| format!("Package: {name}\nStatus: install ok half-configured\n\n"))
+            .concat();
         write("status", &many);
         let said = unfinished(&dpkg).unwrap().unwrap();
         assert!(

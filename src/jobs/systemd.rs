@@ -404,4 +404,6 @@ async fn blocking<T: Send + 'static>(work: impl FnOnce() -> io::Result<T> + Send
 }
 
 #[cfg(test)]
+mod contract;
+#[cfg(test)]
 mod tests;

@@ -2,9 +2,8 @@
 import json
 import os
 import re
-import subprocess
 
-from kit import HOSTS, NODES, ROOT, boot, clear_latches, expect, hosts, latches, on, other_boot, put, settled, state, there, until
+from kit import NODES, ROOT, boot, clear_latches, expect, hosts, latches, on, other_boot, put, settled, state, there, until
 
 EXAMPLES = os.path.join(ROOT, "examples")
 # Nothing is patched twice: what the callers ask before.

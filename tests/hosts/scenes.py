@@ -5,9 +5,8 @@ import subprocess
 import time
 
 from kit import (
-    CONFIG, HOSTS, NODES, ROOT, STATE, Wrong, agent_pid, another_agent, boot, clear_latches, command, ended, expect, go, held,
-    hosts, latches, on, other_boot, pages, put, refused_elsewhere, settled, signalled, stage, start_run, state, status, there,
-    until, verdict,
+    CONFIG, HOSTS, NODES, ROOT, STATE, agent_pid, another_agent, boot, clear_latches, command, ended, expect, go, held,
+    hosts, latches, on, other_boot, pages, put, refused_elsewhere, settled, signalled, stage, start_run, state, status, until, verdict,
 )
 
 PLAY = os.path.join(ROOT, "examples/patch.yml")
@@ -72,53 +71,7 @@ def the_example_play_patches_and_restarts_all_three_at_once():
         expect(f"{node} was left alone", boot(node) == after[node])
 
 
-# --- the package changes under a cycle ---
-
-
-def newer(deb):
-    """The same package, one version on."""
-    folder = os.path.join(os.environ["HOSTS_DIR"], "newer")
-    command(["rm", "-rf", folder])
-    command(["dpkg-deb", "--raw-extract", deb, folder])
-    control = os.path.join(folder, "DEBIAN/control")
-    with open(control, encoding="utf-8") as file:
-        text = file.read()
-    version = next(line for line in text.splitlines() if line.startswith("Version: "))
-    with open(control, "w", encoding="utf-8") as file:
-        file.write(text.replace(version, version + ".1"))
-    command(["dpkg-deb", "-Zgzip", "-z1", "--root-owner-group", "--build", folder, f"{folder}.deb"])
-    return f"{folder}.deb", version.removeprefix("Version: ") + ".1"
-
-
-def a_job_that_upgrades_the_agent_goes_on_and_the_new_agent_brings_the_node_home():
-    node = NODES[2]
-    deb, version = newer(os.environ["BACKSTOP_DEB"])
-    hosts("copy", node, deb, "/srv/newer.deb")
-    pid = agent_pid(node)
-    process = held(node, first="dpkg -i /srv/newer.deb && echo $$ > /srv/job")
-    pid = another_agent(node, pid)
-    seen = on(node, "dpkg-query", "-W", "-f", "${Version} ${Status}", "backstop").stdout
-    expect("the job has installed it", seen == f"{version} install ok installed", seen)
-    job = on(node, "cat", "/srv/job").stdout.strip()
-    until("the new agent goes on with the cycle", 60, lambda: stage(node) == "patch")
-    expect("the job was not killed", there(node, f"/proc/{job}"))
-    # Whole packages cannot go now, nor by what is stored.
-    gone = on(node, "dpkg", "-r", "backstop", check=False)
-    expect("removal is refused", gone.returncode != 0 and "backstop retire" in gone.stderr, gone.stderr)
-    on(node, "systemctl", "stop", "backstop")
-    gone = on(node, "dpkg", "-r", "backstop", check=False)
-    expect("and by what is stored", gone.returncode != 0 and "backstop status" in gone.stderr, gone.stderr)
-    whole = on(node, "dpkg-query", "-W", "-f", "${Status}", "backstop").stdout
-    expect("the package is whole", whole.endswith(" ok installed"), whole)
-    on(node, "systemctl", "start", "backstop")
-    go(node)
-    seen = verdict(node)
-    expect("the cycle was a change", seen["changed"] is True, seen)
-    ended(process)
-    settled()
-    pid = agent_pid(node)
-    on(node, "dpkg", "-i", "/srv/newer.deb")
-    another_agent(node, pid, 30)
+# --- what is pushed in the middle of a cycle ---
 
 
 def a_config_that_cannot_be_used_keeps_nobody_out_and_is_paged_about():
@@ -360,6 +313,16 @@ def the_sandbox_lets_the_agent_do_its_work_and_nothing_else():
     on(node, "systemctl", "daemon-reload")
 
 
+def the_bus_answers_as_the_manager_in_memory_does():
+    """The unit tests' own program: the job runner's body of tests for a manager of units, against systemd itself."""
+    node = NODES[0]
+    hosts("copy", node, os.environ["BACKSTOP_UNIT_TESTS"], "/srv/unit-tests")
+    name = "jobs::systemd::contract::systemd_behaves_as_the_manager_in_memory_does"
+    done = on(node, "/srv/unit-tests", "--ignored", "--exact", name, check=False)
+    expect("they hold", done.returncode == 0 and "1 passed" in done.stdout, done.stdout + done.stderr)
+    on(node, "rm", "/srv/unit-tests")
+
+
 def the_units_are_sound():
     node = NODES[0]
     # Under another name: the drop-in of these hosts is not part of what is shipped.
@@ -374,13 +337,3 @@ def the_units_are_sound():
     text = on(node, "systemd-analyze", "security", "--offline=yes", "--no-pager", unit).stdout
     exposure = float(text.strip().splitlines()[-1].split(":")[1].split()[0])
     expect("the sandbox is tight", exposure <= 1.5, exposure)
-
-
-def purge_keeps_the_state():
-    node = NODES[2]
-    on(node, "systemctl", "stop", "elasticsearch")
-    gone = on(node, "dpkg", "--purge", "backstop")
-    expect("it says what is kept", STATE in gone.stdout, gone.stdout)
-    expect("the state is kept", there(node, f"{STATE}/state.json"))
-    for path in ("/etc/backstop", "/usr/bin/backstop", "/run/backstop"):
-        expect(f"{path} is gone", not there(node, path))

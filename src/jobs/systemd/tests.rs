@@ -25,9 +25,14 @@ struct Manager {
 }
 
 #[derive(Clone, Debug, Default)]
-struct Fake(Arc<Mutex<Manager>>);
+pub(super) struct Fake(Arc<Mutex<Manager>>);
 
 impl Fake {
+    /// A unit that is not as others are.
+    pub(super) fn has(&self, unit: &str, state: UnitState) {
+        self.it().units.insert(unit.to_owned(), state);
+    }
+
     fn it(&self) -> MutexGuard<'_, Manager> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -55,6 +60,14 @@ impl Units for Fake {
         let mut it = self.answers().map_err(NoStart::Doubt)?;
         it.starts.push(unit.to_owned());
         let no_start = it.no_start.take();
+        if it.units.get(unit).is_some_and(UnitState::busy) {
+            return no_start.map_or(Ok(()), Err);
+        }
+        let odd = it.units.get(unit).filter(|state| state.load != "loaded" || state.unmet);
+        if let Some(state) = odd {
+            let refused = NoStart::Refused(format!("unit {unit} is not loaded: {}", state.load));
+            return if state.load == "loaded" { Ok(()) } else { Err(refused) };
+        }
         if no_start.is_none() || it.starts_in_doubt {
             it.invocations = it.invocations.saturating_add(1);
             let invocation = format!("{:032x}", it.invocations);
