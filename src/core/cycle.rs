@@ -4,10 +4,10 @@
 use super::error::{Class, Fault};
 use super::exit::Exit;
 use super::ids::{CycleId, InstanceId, LatchId, NodeName};
-use super::job::{JobSpec, RebootPolicy, Verdict};
+use super::job::{JobSpec, Owed, RebootPolicy, Verdict};
 use super::page::Page;
 use super::plan::{Kind, Plan};
-use super::record::{Extra, Finished, Hold, Latch};
+use super::record::{Extra, Finished, Hold, Latch, RecordSeen};
 use super::rules::Mutant;
 use super::target::Own;
 use super::time::{BootId, Deadline, Dwell, Now};
@@ -53,29 +53,6 @@ pub struct Durable {
     pub heals_ms: Vec<u64>,
 }
 
-/// A verdict that is owed.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Owed {
-    /// Whose.
-    pub cycle: CycleId,
-    /// The fingerprint of its job.
-    pub job: u64,
-    /// Since when, in ms since 1970.
-    pub since_ms: u64,
-}
-
-/// A verdict is owed for so long, in ms: whoever asks for the same job later wants it done again.
-pub const OWED_MS: u64 = 24 * 3_600_000;
-
-impl Durable {
-    /// The cycle whose verdict is owed to whoever asks for this job now.
-    pub fn owes(&self, job: &JobSpec, now: &Now) -> Option<&CycleId> {
-        let owed = self.owed.as_ref().filter(|owed| owed.job == job.fingerprint())?;
-        (now.wall_ms.saturating_sub(owed.since_ms) < OWED_MS).then_some(&owed.cycle)
-    }
-}
-
 /// What is not known of the time before the stored state. Kept until it is settled: a crash must not forget it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
@@ -89,16 +66,6 @@ pub enum Doubt {
         /// The cycle that is latched for it.
         cycle: CycleId,
     },
-}
-
-/// How far a fleet's record had come.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct RecordSeen {
-    /// Which fleet's.
-    pub fleet: Arc<str>,
-    /// Its counter.
-    pub counter: u64,
 }
 
 /// A cycle under way.
@@ -476,6 +443,11 @@ impl Durable {
             retired: false,
             heals_ms: Vec::new(),
         }
+    }
+
+    /// The cycle whose verdict is owed to whoever asks for this job now.
+    pub fn owes(&self, job: &JobSpec, now: &Now) -> Option<&CycleId> {
+        self.owed.as_ref().filter(|owed| owed.counts(job, now)).map(|owed| &owed.cycle)
     }
 
     /// The stage's name; `None` = idle.

@@ -1,13 +1,13 @@
 //! What can happen to a cycle: answers to its effects, time, and people.
 
-use super::cycle::{Doubt, RecordSeen};
+use super::cycle::Doubt;
 use super::error::Fault;
 use super::guard::Verdicts;
 use super::ids::InstanceId;
 use super::job::JobStatus;
 use super::member::FleetView;
 use super::plan::Plan;
-use super::record::{Hold, Refusal};
+use super::record::{Hold, RecordSeen, Refusal};
 use super::settings::CheckPass;
 use super::target::Own;
 use std::collections::BTreeSet;

@@ -1,6 +1,8 @@
 //! The patch job: what was asked for, and the verdict that outlives every process that waits for it.
 
 use super::exit_codes::ExitCodes;
+use super::ids::CycleId;
+use super::time::Now;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::sync::Arc;
@@ -67,6 +69,28 @@ pub enum RebootPolicy {
     /// When the verdict says so, by the SSM agent: it restarts the machine where the script that it runs ends with 194, and
     /// runs that script again afterwards.
     Ssm,
+}
+
+/// A verdict that is owed to whoever asks for its job next: that caller was told to restart the machine, and to come back.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Owed {
+    /// Whose.
+    pub cycle: CycleId,
+    /// The fingerprint of its job.
+    pub job: u64,
+    /// Since when, in ms since 1970.
+    pub since_ms: u64,
+}
+
+/// A verdict is owed for so long, in ms: whoever asks for the same job later wants it done again.
+pub const OWED_MS: u64 = 24 * 3_600_000;
+
+impl Owed {
+    /// It is what this job's caller is owed now.
+    pub fn counts(&self, job: &JobSpec, now: &Now) -> bool {
+        self.job == job.fingerprint() && now.wall_ms.saturating_sub(self.since_ms) < OWED_MS
+    }
 }
 
 /// How a job ended: written durably by whoever waited for it.

@@ -559,5 +559,15 @@ pub fn stamped(mut next: Record, nonce: Arc<str>) -> Record {
     next
 }
 
+/// How far a fleet's record had come.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RecordSeen {
+    /// Which fleet's.
+    pub fleet: Arc<str>,
+    /// Its counter.
+    pub counter: u64,
+}
+
 #[cfg(test)]
 mod tests;

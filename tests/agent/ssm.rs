@@ -6,9 +6,9 @@ use crate::running::Running;
 use backstop::agent::facts::Asked;
 use backstop::clock::Clock;
 use backstop::control::protocol::RunReply;
-use backstop::core::cycle::{Cycle, OWED_MS, StageName};
+use backstop::core::cycle::{Cycle, StageName};
 use backstop::core::exit::Exit;
-use backstop::core::job::{JobSpec, RebootPolicy, Verdict};
+use backstop::core::job::{JobSpec, OWED_MS, RebootPolicy, Verdict};
 use backstop::core::plan::Kind;
 use backstop::core::time::BootId;
 

@@ -2,12 +2,12 @@
 
 #![expect(clippy::wildcard_enum_match_arm, reason = "total by design: what does not fit a stage changes nothing")]
 
-use super::super::cycle::{Early, FailureClass, Owed, Stage};
+use super::super::cycle::{Early, FailureClass, Stage};
 use super::super::error::{Class, Fault};
 use super::super::event::Event;
 use super::super::exit::Exit;
 use super::super::guard::{self, Guard, Verdicts};
-use super::super::job::{JobResult, JobStatus, RebootPolicy};
+use super::super::job::{JobResult, JobStatus, Owed, RebootPolicy};
 use super::super::plan::Kind;
 use super::super::record::Refusal;
 use super::super::rules::Mutant;

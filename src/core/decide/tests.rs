@@ -8,7 +8,7 @@ mod home;
 mod out;
 mod world;
 
-use super::super::cycle::{Cycle, Doubt, Durable, Ended, FailureClass, RecordSeen, Seen, Stage, StageName, advance};
+use super::super::cycle::{Cycle, Doubt, Durable, Ended, FailureClass, Seen, Stage, StageName, advance};
 use super::super::error::{Class, Fault, Jitter};
 use super::super::event::Event;
 use super::super::exit::Exit;
@@ -18,7 +18,7 @@ use super::super::invariant;
 use super::super::job::{JobResult, JobStatus, Verdict};
 use super::super::member::FleetView;
 use super::super::plan::Kind;
-use super::super::record::Refusal;
+use super::super::record::{RecordSeen, Refusal};
 use super::super::settings::{CheckPass, NodeIdentity};
 use super::super::target::{Own, Reason, TargetState};
 use super::super::time::{Deadline, Dwell, Now};

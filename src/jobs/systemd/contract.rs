@@ -2,9 +2,9 @@
 //! systemd itself on a booted host (`tests/hosts/run`).
 
 use super::{NoStart, UnitState, Units, unit_name};
+use crate::clock::{Clock as _, SystemClock};
 use crate::dbus::Bus;
 use crate::jobs::units::SystemdUnits;
-use std::time::Duration;
 
 /// A job that would take long, and one whose unit has no command.
 const GOOD: &str = "contract-good";
@@ -18,11 +18,12 @@ async fn shown(units: &impl Units, unit: &str) -> UnitState {
 
 /// systemd answers before it has done it.
 async fn rests(units: &impl Units, unit: &str) {
+    let clock = SystemClock::new().unwrap();
     for _ in 0..2_000 {
         if units.show(unit).await.unwrap().is_none_or(|state| !state.busy()) {
             return;
         }
-        crate::rehearse::pace::sleep(Duration::from_millis(5)).await;
+        clock.sleep_ms(5).await;
     }
     panic!("{unit} goes on: {:?}", units.show(unit).await);
 }

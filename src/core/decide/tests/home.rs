@@ -1,13 +1,13 @@
 //! The way back with controlled time: every class of fault in every call of it, ending before or after the deadline.
 
-use super::super::super::cycle::{Durable, FailureClass, RecordSeen, Seen, StageName};
+use super::super::super::cycle::{Durable, FailureClass, Seen, StageName};
 use super::super::super::effect::{Effect, Want};
 use super::super::super::error::{Class, Fault, Jitter, RETRY_AFTER_MAX_MS};
 use super::super::super::event::Event;
 use super::super::super::exit::Exit;
 use super::super::super::page::{PageKind, Severity};
 use super::super::super::plan::Kind;
-use super::super::super::record::Op;
+use super::super::super::record::{Op, RecordSeen};
 use super::super::super::target::{Own, Reason, TargetState};
 use super::super::super::time::Now;
 use super::super::super::want::want;
