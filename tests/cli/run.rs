@@ -289,7 +289,7 @@ async fn what_cannot_be_asked_is_told_before_the_agent_hears_of_it() {
         (&["run", "--"][..], "<CMD>"),
         (&["run", "apt-get"][..], "apt-get"),
         (&["run", "--wait", "soon", "--", "true"][..], "\"soon\" is no time"),
-        (&["run", "--reboot", "ssm", "--", "true"][..], "when-needed"),
+        (&["run", "--reboot", "later", "--", "true"][..], "when-needed"),
         (&["run", "--override", "rate", "--", "true"][..], "--reason"),
         (&["run", "--override", "speed", "--reason", "r", "--", "true"][..], "there is no guard speed"),
         (&["run", "--override", "no-latch", "--reason", "r", "--", "true"][..], "cannot be overridden"),

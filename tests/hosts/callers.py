@@ -109,7 +109,7 @@ def the_cron_line_patches_all_three_one_by_one():
     line = next(line for line in example("backstop.cron").splitlines() if line.startswith("0 2 * * * root backstop run "))
     command = re.sub(r'--only-if "[^"]*" -- .*$', f'--only-if "{NEEDED}" -- {PATCH}', line.removeprefix("0 2 * * * "))
     expect("the line has a question and a command", command != line.removeprefix("0 2 * * * "), line)
-    at = on(NODES[0], "date", "-d", "+70 seconds", "+%-M %-H").stdout.strip()
+    at = on(NODES[0], "date", "-d", "+64 seconds", "+%-M %-H").stdout.strip()
     text = example("backstop.cron").replace(line, f"{at} * * * {command} >> /srv/cron.log 2>&1")
     before = state()["writes"]
     for node in NODES:

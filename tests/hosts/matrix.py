@@ -17,7 +17,7 @@ FIRST = [
     ("deregister", "read-only"), ("patch", "long-cut"),
 ]
 # Seconds in which cells may begin; "all": all of them, about half an hour; or some by name.
-BUDGET = os.environ.get("BACKSTOP_HOSTS_MATRIX", "150")
+BUDGET = os.environ.get("BACKSTOP_HOSTS_MATRIX", "100")
 # Here the node is registered: what cuts it off takes requests with it, as it would without any agent.
 SERVING = ("claim", "deregister", "settle", "release")
 

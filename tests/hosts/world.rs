@@ -197,7 +197,7 @@ impl Ask {
 
 fn group() -> GroupSpec {
     let health = HealthSpec { interval_s: 1, timeout_s: 1, healthy_threshold: 2, ..HealthSpec::default() };
-    GroupSpec { health, deregistration_delay_s: 5, ..GroupSpec::new("es-clients") }
+    GroupSpec { health, deregistration_delay_s: 2, ..GroupSpec::new("es-clients") }
 }
 
 fn node(text: &str) -> Node {
