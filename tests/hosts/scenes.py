@@ -328,12 +328,14 @@ def the_units_are_sound():
     # Under another name: the drop-in of these hosts is not part of what is shipped.
     unit = "/run/systemd/shipped.service"
     on(node, "cp", "/usr/lib/systemd/system/backstop.service", unit)
+    # A job's template has no command until the administrator gives it one.
+    drop_in = "/run/systemd/system/backstop-job@example.service.d"
+    put(node, f"{drop_in}/job.conf", "[Service]\nExecStart=/usr/bin/apt-get -y dist-upgrade\n")
     for each in (unit, "backstop.service", "backstop-job@example.service"):
         done = on(node, "systemd-analyze", "verify", each, check=False)
         said = [line for line in (done.stdout + done.stderr).splitlines() if line]
-        # A job's template has no command until the administrator gives it one.
-        silent = done.returncode == 0 and not said
-        expect(f"{each} is sound", silent or each.startswith("backstop-job"), said)
+        expect(f"{each} is sound", done.returncode == 0 and not said, said)
+    on(node, "rm", "-r", drop_in)
     text = on(node, "systemd-analyze", "security", "--offline=yes", "--no-pager", unit).stdout
     exposure = float(text.strip().splitlines()[-1].split(":")[1].split()[0])
     expect("the sandbox is tight", exposure <= 1.5, exposure)
