@@ -20,7 +20,8 @@ const GUARD: &str = "a condition that has to hold before a node may leave";
 /// About `name`, a node or an instance, by what the agent that made `s` sees.
 pub(super) fn explain(s: &Status, name: &str) -> Explain {
     let mut e = Told { s, lines: Vec::new(), next: Vec::new(), faults: Vec::new() };
-    match s.nodes.iter().find(|n| n.node == name || n.instance == name) {
+    let node = s.nodes.iter().find(|n| n.node == name || n.instance == name);
+    match node {
         None => {
             let known = s.nodes.iter().map(|n| n.node.as_str()).collect::<Vec<_>>().join(", ");
             e.say(format!("{name} is no member of fleet {} that this agent knows (members: {known}).", s.fleet));
@@ -46,7 +47,7 @@ pub(super) fn explain(s: &Status, name: &str) -> Explain {
     if e.next.is_empty() {
         e.nothing_to_do(name);
     }
-    Explain { v: VERSION, node: name.to_owned(), lines: e.lines, next: e.next }
+    Explain { v: VERSION, node: name.to_owned(), unknown: node.is_none(), lines: e.lines, next: e.next }
 }
 
 struct Told<'a> {

@@ -109,7 +109,8 @@ pub(super) async fn explain(ctx: &mut Ctx<'_>, args: &ExplainArgs) -> Exit {
     match ctx.client.explain(args.node.as_deref()).await {
         Ok(explain) => {
             ctx.show(args.json, &explain, explain_lines);
-            Exit::Done
+            // A typing error must not read as "all is well" to whoever looks at the code alone.
+            if explain.unknown && args.node.is_some() { Exit::Usage } else { Exit::Done }
         }
         Err(e) => ctx.nobody_tells(&e, args.node.as_deref(), args.json),
     }

@@ -14,8 +14,8 @@ const INDENT: usize = 4;
 #[derive(clap::Args, Debug)]
 pub(super) struct HistoryArgs {
     /// How many lines
-    #[arg(short = 'n', long, default_value_t = 50, value_name = "N")]
-    lines: usize,
+    #[arg(short = 'n', long, default_value_t = 50, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    lines: u32,
     /// One object on stdout
     #[arg(long)]
     json: bool,
@@ -23,7 +23,7 @@ pub(super) struct HistoryArgs {
 
 /// Prints the audit journal.
 pub(super) async fn history(ctx: &mut Ctx<'_>, args: &HistoryArgs) -> Exit {
-    match ctx.client.history(args.lines).await {
+    match ctx.client.history(usize::try_from(args.lines).unwrap_or(usize::MAX)).await {
         Ok(history) => {
             ctx.show(args.json, &history, history_lines);
             Exit::Done

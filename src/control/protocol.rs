@@ -421,6 +421,9 @@ pub struct Explain {
     pub v: u32,
     /// About which node.
     pub node: String,
+    /// There is no such node, as far as this agent knows.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unknown: bool,
     /// What is so, and why each thing is not happening; each line is a sentence.
     pub lines: Vec<String>,
     /// The exact next commands.

@@ -330,6 +330,11 @@ async fn check_and_explain_answer_why_not() {
         "No cycle starts: latch L-7f3a is set.",
         "Next      backstop latch clear L-7f3a",
     ]);
+    // A typing error is no good news to whoever looks at the code alone.
+    world.fake.tell(|s| s.explain.unknown = true);
+    world.backstop(&["explain", "es-clinet-9"]).await.exits(2);
+    world.backstop(&["explain"]).await.exits(0);
+    world.backstop(&["history", "-n", "0"]).await.exits(2).complains(&["0"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

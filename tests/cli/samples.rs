@@ -156,6 +156,7 @@ pub(crate) fn explain() -> Explain {
     Explain {
         v: 1,
         node: "es-client-1".to_owned(),
+        unknown: false,
         lines: vec!["It is in service.".to_owned(), "No cycle starts: latch L-7f3a is set.".to_owned()],
         next: vec!["backstop latch clear L-7f3a --reason \"...\"".to_owned()],
     }

@@ -173,6 +173,7 @@ impl<B: Backend> Backend for Front<B> {
             Err(starting) => Explain {
                 v: VERSION,
                 node: node.unwrap_or_else(|| self.inner.node.clone()),
+                unknown: false,
                 lines: std::iter::once(format!("The agent is {starting}.")).chain(self.inner.notices.all()).collect(),
                 next: vec!["backstop status".to_owned()],
             },
