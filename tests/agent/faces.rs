@@ -102,3 +102,12 @@ async fn an_update_that_has_nothing_to_say_any_more_is_not_sent() {
     r.comes_within("the end", 300, |r| events(r).iter().any(|event| event == "resolve")).await;
     assert_eq!(events(&r), ["trigger", "resolve"], "{:#?}", of_the_fleet(&r));
 }
+
+#[tokio::test]
+async fn a_name_that_nobody_has_is_unknown_and_the_members_are_told() {
+    let r = of_five().await;
+    let explain = |name| backstop::agent::status::explain(&*r.shared, name);
+    let typo = explain(Some("es-clinet-2"));
+    assert!(typo.unknown && typo.lines[0].contains("es-client-2"), "{typo:?}");
+    assert!(!explain(Some("es-client-2")).unknown && !explain(None).unknown);
+}
