@@ -59,7 +59,8 @@ pub trait ClusterNodes: Send + Sync + 'static {
 
 /// The patch job. Survives the agent: a job that was started goes on when the agent is killed.
 pub trait Jobs: Send + Sync + 'static {
-    /// Could this job be started? Asked before a node leaves for it; a fault of class `refused` says what is missing.
+    /// Could this job be started, and may this agent? Asked before a node leaves for it. A fault of class `refused` says what
+    /// is missing, one of class `not-ready` that it runs already.
     fn ready(&self, _job: &JobSpec) -> impl Future<Output = Result<(), Fault>> + Send {
         async { Ok(()) }
     }
@@ -135,6 +136,10 @@ pub trait FleetStore: Send + Sync + 'static {
 pub trait Host: Send + Sync + 'static {
     /// Established inbound connections on a local port, without own, loopback and health-check ones.
     fn connections(&self, port: u16, ignore: &[std::net::IpAddr]) -> Result<u32, Fault>;
+    /// Would the machine be restarted if this agent asked for it? A fault says why not.
+    fn may_reboot(&self) -> impl Future<Output = Result<(), Fault>> + Send {
+        async { Ok(()) }
+    }
     /// Asks the machine to restart. A yes proves nothing: the boot id tells.
     fn reboot(&self) -> impl Future<Output = Result<(), Fault>> + Send;
     /// The machine is on its way down. Not known is no.

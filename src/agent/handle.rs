@@ -13,7 +13,7 @@ use crate::control::protocol::{
     RetireRequest, RunReply, RunRequest, Status, TestReply, TestRequest, VERSION,
 };
 use crate::core::cycle::{Cycle, Stage};
-use crate::core::error::{Class, Schedule};
+use crate::core::error::Schedule;
 use crate::core::exit::Exit;
 use crate::core::guard::{self, Guard};
 use crate::core::ids::LatchId;
@@ -21,7 +21,7 @@ use crate::core::job::JobSpec;
 use crate::core::plan::Kind;
 use crate::core::record::{Hold, Op, Pause, Record};
 use crate::fleet::{Found, Outcome};
-use crate::ports::{BoxFuture, CasFault, Jobs};
+use crate::ports::{BoxFuture, CasFault};
 use serde_json::json;
 use std::sync::Arc;
 use std::time::Duration;
@@ -189,14 +189,6 @@ impl<W: World> Handle<W> {
     }
 }
 
-impl<W: World> Handle<W> {
-    /// A cycle is under way, or this very request has had its own: what it asks for need not be there any more.
-    fn knows(&self, request: &str) -> bool {
-        let durable = &self.shared.node.borrow().durable;
-        durable.cycle.is_some() || durable.last.as_ref().is_some_and(|ended| &*ended.request == request)
-    }
-}
-
 impl<W: World> Backend for Handle<W> {
     fn status(&self) -> Status {
         status::status(&self.shared)
@@ -235,12 +227,6 @@ impl<W: World> Backend for Handle<W> {
             overrides,
             only_owed: r.only_owed,
         };
-        if !r.only_owed
-            && !self.knows(&r.request_id)
-            && let Err(fault) = self.shared.parts().jobs.ready(&job).await
-        {
-            return refuse(if fault.class == Class::Refused { Exit::Usage } else { Exit::Unreachable }, fault.message);
-        }
         for tries in 0_u32.. {
             let (kind, asked) = (Kind::Patch(job.clone()), asked.clone());
             match self.ask(|reply| Request::Begin { kind, asked, reply }).await {

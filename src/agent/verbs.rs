@@ -10,17 +10,19 @@ use crate::control::protocol::RunReply;
 use crate::core::cycle::{Doubt, Durable, Stage, StageName};
 use crate::core::decide::Step;
 use crate::core::effect::Want;
-use crate::core::error::Fault;
+use crate::core::error::{Class, Fault};
 use crate::core::event::Event;
 use crate::core::exit::Exit;
 use crate::core::guard::{self, Verdict, Verdicts};
 use crate::core::ids::CycleId;
+use crate::core::job::{Owed, RebootPolicy};
 use crate::core::page::{PageKind, Severity};
 use crate::core::plan::{Kind, Plan};
 use crate::core::record::{Hold, Op, Record};
 use crate::core::target::Own;
 use crate::core::want::want;
 use crate::fleet::Outcome;
+use crate::ports::{Host as _, Jobs as _};
 use serde_json::json;
 use std::sync::Arc;
 
@@ -60,6 +62,9 @@ impl<W: World> Agent<W> {
             let message = format!("{}: {}", v.guard, v.sentence);
             return refused(v.exit, message, Some(verdicts.clone()), next);
         }
+        if let Some(reply) = self.job_ready(&parts, &kind).await {
+            return reply;
+        }
         let plan = match self.plan(&parts, kind, asked).await {
             Ok(plan) => Arc::new(plan),
             Err(f) => return refused(Exit::Unreachable, f.to_string(), Some(verdicts), None),
@@ -85,10 +90,11 @@ impl<W: World> Agent<W> {
         if again || same {
             // Whoever asks again before the restart is not the one that comes back after it.
             let (id, restarted) = (c.plan.id.clone(), c.stage.name() > StageName::Reboot);
-            if restarted && self.owed_to(kind).as_ref() == Some(&id) {
-                self.hand_over().await;
+            let unit = c.plan.job().and_then(|job| job.unit.as_deref()).map(str::to_owned);
+            if restarted && self.owed_to(kind, asked).as_ref() == Some(&id) {
+                self.hand_over(asked).await;
             }
-            return Some(attached(parts, &id));
+            return Some(attached(parts, &id, unit));
         }
         if asked.only_owed {
             return Some(nothing_owed());
@@ -110,27 +116,52 @@ impl<W: World> Agent<W> {
         let (id, request) = (last.cycle.clone(), last.request.clone());
         // The answer was lost.
         if !asked.request.is_empty() && request == asked.request {
-            return Some(attached(parts, &id));
+            return Some(attached(parts, &id, None));
         }
-        let owed = self.owed_to(kind)?;
-        self.hand_over().await;
+        let owed = self.owed_to(kind, asked)?;
+        self.hand_over(asked).await;
         // Of one that is not the last any more nothing is known.
-        (owed == id).then(|| attached(parts, &id))
+        (owed == id).then(|| attached(parts, &id, None))
     }
 
-    /// The cycle whose verdict is owed to whoever asks for this now: its caller was told to restart the machine and to come
-    /// back.
-    fn owed_to(&self, kind: &Kind) -> Option<CycleId> {
+    /// The cycle whose verdict is owed to this request: its caller was told to restart the machine and to come back.
+    fn owed_to(&self, kind: &Kind, asked: &Asked) -> Option<CycleId> {
         let Kind::Patch(job) = kind else { return None };
-        self.journal.now().owes(job, &self.shared.clock.now()).cloned()
+        self.journal.now().owes(job, &asked.request, &self.shared.clock.now()).cloned()
     }
 
-    /// Its verdict is owed to nobody any more.
-    async fn hand_over(&mut self) {
+    /// Its verdict is this request's from now on: told again where the answer gets lost, and owed to no other one.
+    async fn hand_over(&mut self, asked: &Asked) {
         let now = self.shared.clock.now();
-        let durable = Durable { owed: None, ..self.journal.now().clone() };
-        let step = Step { durable, seen: self.seen.clone() };
+        let durable = self.journal.now().clone();
+        let taken_by = Some(asked.request.clone()).filter(|request| !request.is_empty());
+        let owed = durable.owed.clone().zip(taken_by).map(|(owed, by)| Owed { taken_by: Some(by), ..owed });
+        let step = Step { durable: Durable { owed, ..durable }, seen: self.seen.clone() };
         self.commit(step, &now).await;
+    }
+
+    /// Could its job be started, and is it allowed to? Asked before the node leaves for it.
+    async fn job_ready(&self, parts: &Parts<W>, kind: &Kind) -> Option<RunReply> {
+        let Kind::Patch(job) = kind else { return None };
+        let restarts = self.journal.now().clone().restarts(&self.shared.clock.now());
+        let cap = parts.config.limits.reboots_per_day;
+        if job.reboots && restarts >= usize::try_from(cap).unwrap_or(usize::MAX) {
+            let message = format!(
+                "this job restarts the machine, and {restarts} restarts were in 24 hours already (limits.reboots_per_day)"
+            );
+            return Some(refused(Exit::Rate, message, None, None));
+        }
+        let mut ready = parts.jobs.ready(job).await;
+        if ready.is_ok() && matches!(job.reboot, RebootPolicy::WhenNeeded | RebootPolicy::Always) {
+            ready = parts.host.may_reboot().await;
+        }
+        let fault = ready.err()?;
+        let exit = match fault.class {
+            Class::Refused => Exit::Usage,
+            Class::NotReady => Exit::Busy,
+            Class::Transport | Class::Throttled | Class::Auth | Class::OutcomeUnknown => Exit::Unreachable,
+        };
+        Some(refused(exit, fault.message, None, None))
     }
 
     /// A guard has refused: on the record, and since when that is so with every patch.
@@ -295,9 +326,10 @@ impl<W: World> Agent<W> {
     }
 }
 
-fn attached<W: World>(parts: &Parts<W>, cycle: &CycleId) -> RunReply {
+/// `unit`: of the job that is under way.
+fn attached<W: World>(parts: &Parts<W>, cycle: &CycleId, unit: Option<String>) -> RunReply {
     let (node, fleet) = (parts.config.node.name.to_string(), parts.config.fleet.to_string());
-    RunReply::Attached { cycle: cycle.to_string(), node, fleet }
+    RunReply::Attached { cycle: cycle.to_string(), node, fleet, unit }
 }
 
 fn nothing_owed() -> RunReply {

@@ -19,6 +19,8 @@ pub(super) struct Started {
     pub(super) node: String,
     pub(super) fleet: String,
     pub(super) attached: bool,
+    /// The unit of the job that is under way.
+    pub(super) unit: Option<String>,
 }
 
 /// What asking led to.
@@ -99,10 +101,10 @@ impl Asking<'_> {
         (self.lost, self.sent) = (None, false);
         let (exit, message, verdicts, next) = match reply {
             RunReply::Started { cycle, node, fleet } => {
-                return Then::Over(Begun::Cycle(Started { cycle, node, fleet, attached: false }));
+                return Then::Over(Begun::Cycle(Started { cycle, node, fleet, attached: false, unit: None }));
             }
-            RunReply::Attached { cycle, node, fleet } => {
-                return Then::Over(Begun::Cycle(Started { cycle, node, fleet, attached: true }));
+            RunReply::Attached { cycle, node, fleet, unit } => {
+                return Then::Over(Begun::Cycle(Started { cycle, node, fleet, attached: true, unit }));
             }
             RunReply::Refused { exit, message, verdicts, next } => (exit, message, verdicts, next),
         };

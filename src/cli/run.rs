@@ -151,16 +151,26 @@ pub(super) async fn run(ctx: &mut Ctx<'_>, args: &Args) -> anyhow::Result<Exit> 
     if let Some(defined) = &defined {
         request.unit = Some(defined.instance().to_owned());
     }
-    let (begun, end) = match cycle(ctx, args, request, &mut steps, &mut interrupts).await {
-        Ok(Begun::Cycle((begun, end))) => (begun, end),
-        Ok(Begun::Not(over)) => return Ok(conclude(ctx, args.json, &over)),
-        Err(e) => return Ok(unanswered(ctx, &e, true, args.json)),
-    };
-    if let Some(defined) = defined.as_mut().filter(|_| !begun.attached && end.ended.is_none()) {
+    let over = cycle(ctx, args, request, &mut steps, &mut interrupts).await;
+    if let Some(defined) = defined.as_mut().filter(|defined| wants(&over, defined.instance())) {
         // The job goes on, or may be about to begin; its unit tidies up.
         defined.keep();
     }
-    Ok(conclude(ctx, args.json, &of_cycle(begun, end)))
+    Ok(match over {
+        Ok(Begun::Cycle((begun, end))) => conclude(ctx, args.json, &of_cycle(begun, end)),
+        Ok(Begun::Not(over)) => conclude(ctx, args.json, &over),
+        Err(e) => unanswered(ctx, &e, true, args.json),
+    })
+}
+
+/// A cycle that runs this unit is under way, or may be: without the unit its job would fail, with the node out.
+fn wants(over: &Result<Begun<(Started, RunResult)>, ClientError>, unit: &str) -> bool {
+    match over {
+        // This very request may be what began it, when its first answer was lost.
+        Ok(Begun::Cycle((begun, end))) => end.ended.is_none() && begun.unit.as_deref().is_none_or(|its| its == unit),
+        Ok(Begun::Not(over)) => over.exit == Exit::ContactLost.code(),
+        Err(_) => false,
+    }
 }
 
 fn of_cycle(begun: Started, end: RunResult) -> RunResult {
@@ -369,4 +379,31 @@ pub(super) fn lines(r: &RunResult) -> Vec<String> {
     let latch = r.ended.as_ref().and_then(|e| e.latch.as_ref());
     lines.extend(latch.map(|latch| command("After", &format!("backstop latch clear {latch} --reason \"...\""))));
     lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_unit_of_a_run_stays_while_a_cycle_may_want_it() {
+        let unit = |its: Option<&str>, attached| Started {
+            cycle: "c-1".to_owned(),
+            node: "es-client-1".to_owned(),
+            fleet: "blue".to_owned(),
+            attached,
+            unit: its.map(str::to_owned),
+        };
+        let goes_on = || result(Exit::ContactLost, "Ctrl-C");
+        let kept = |over| wants(&over, "run-1");
+        assert!(kept(Ok(Begun::Cycle((unit(None, false), goes_on())))), "the caller goes, the cycle goes on");
+        assert!(
+            kept(Ok(Begun::Cycle((unit(Some("run-1"), true), goes_on())))),
+            "asked twice, since an answer was lost"
+        );
+        assert!(!kept(Ok(Begun::Cycle((unit(Some("run-0"), true), goes_on())))), "the same job of another caller");
+        assert!(kept(Ok(Begun::Cycle((unit(None, true), goes_on())))), "whose is not known");
+        assert!(kept(Ok(Begun::Not(Box::new(goes_on())))), "whether one began is not known");
+        assert!(!kept(Ok(Begun::Not(Box::new(result(Exit::Latched, "refused"))))));
+    }
 }

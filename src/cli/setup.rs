@@ -55,6 +55,9 @@ pub(super) fn config(verb: &ConfigVerb, default: &Path, out: &mut Out) -> Exit {
                         return bad(&problems, args.json, out);
                     }
                     warnings.extend(files.warnings);
+                    if let Some(user) = agents_user() {
+                        warnings.extend(config::unreadable_for(&user, file, &config));
+                    }
                     if args.json {
                         out.json(&Checked {
                             v: crate::control::protocol::VERSION,
@@ -87,6 +90,14 @@ pub(super) fn config(verb: &ConfigVerb, default: &Path, out: &mut Out) -> Exit {
             Err(problems) => bad(&problems, args.json, out),
         },
     }
+}
+
+/// Whoever asks as root may read everything; the agent of the package is this user.
+fn agents_user() -> Option<config::User> {
+    const NAME: &str = "backstop";
+    let asked_by_root = rustix::process::geteuid().is_root();
+    let (uid, gids) = crate::control::peer::account(NAME).filter(|_| asked_by_root)?;
+    Some(config::User { name: NAME.to_owned(), uid, gids })
 }
 
 /// What an agent says that has no config it could run with, behind what is wrong with the file.

@@ -5,7 +5,7 @@ use super::problem::{Problem, Warning};
 use super::settings::Config;
 use std::fs::File;
 use std::io::Read;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt};
 use std::path::Path;
 
 /// A key or password is small; so is a bundle of certificates.
@@ -33,6 +33,14 @@ enum Content {
 
 /// Looks at every file that the config names. Never repeats what is in them.
 pub fn check_files(config: &Config) -> Files {
+    let mut files = Files::default();
+    for (key, path, content) in named(config) {
+        check(&mut files, key, path, content);
+    }
+    files
+}
+
+fn named(config: &Config) -> impl Iterator<Item = (&'static str, &Path, Content)> {
     let es = &config.elasticsearch;
     let pager = &config.pager;
     let pagerduty = pager.pagerduty.as_ref().map(|p| p.routing_key_file.as_path());
@@ -47,13 +55,55 @@ pub fn check_files(config: &Config) -> Files {
         ("pager.alertmanager.basic_auth_file", manager, Content::UserAndPassword),
         ("pager.webhook.secret_file", webhook, Content::Secret),
     ];
-    let mut files = Files::default();
-    for (key, path, content) in named {
-        if let Some(path) = path {
-            check(&mut files, key, path, content);
-        }
+    named.into_iter().filter_map(|(key, path, content)| Some((key, path?, content)))
+}
+
+/// A user of this machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct User {
+    /// Its name.
+    pub name: String,
+    /// Its number.
+    pub uid: u32,
+    /// The numbers of its groups.
+    pub gids: Vec<u32>,
+}
+
+impl User {
+    /// By owner, group and mode. What access lists add is not seen.
+    fn may(&self, path: &Path, right: u32) -> bool {
+        let Ok(meta) = std::fs::metadata(path) else { return true };
+        let shift = if meta.uid() == self.uid {
+            6
+        } else if self.gids.contains(&meta.gid()) {
+            3
+        } else {
+            0
+        };
+        self.uid == 0 || (meta.mode() >> shift) & right == right
     }
-    files
+
+    /// What keeps this user from reading the file: the file itself, or a directory above it.
+    fn kept_from<'p>(&self, path: &'p Path) -> Option<&'p Path> {
+        let above = path.ancestors().skip(1).filter(|dir| !dir.as_os_str().is_empty());
+        above.filter(|dir| !self.may(dir, 1)).last().or_else(|| (!self.may(path, 4)).then_some(path))
+    }
+}
+
+/// Files that root can read, and the agent, which runs as another user, cannot. `file`: the config itself.
+pub fn unreadable_for(user: &User, file: &Path, config: &Config) -> Vec<Warning> {
+    let all = std::iter::once(("the config itself", file)).chain(named(config).map(|(key, path, _)| (key, path)));
+    let warn = |(key, path): (&str, &Path)| {
+        let obstacle = user.kept_from(path)?;
+        Some(Warning {
+            file: path.display().to_string(),
+            line: None,
+            key: key.to_owned(),
+            says: format!("the agent's user {} may not read it: {} does not let it", user.name, obstacle.display()),
+            next: "chgrp backstop and chmod 640 it, in a directory that the group may enter; or LoadCredential= (docs/security.md)".to_owned(),
+        })
+    };
+    all.filter_map(warn).collect()
 }
 
 fn check(files: &mut Files, key: &str, path: &Path, content: Content) {

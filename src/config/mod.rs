@@ -21,7 +21,7 @@ mod value;
 mod walk;
 
 pub use duration::Written;
-pub use files::{Files, check_files};
+pub use files::{Files, User, check_files, unreadable_for};
 pub use problem::{Problem, Problems, Warning};
 pub use settings::{
     Alertmanager, Check, Config, ConnectionsLeft, Deadlines, Drain, Elasticsearch, Elbv2, FleetName, JobRunner, Limits,

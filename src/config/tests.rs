@@ -429,6 +429,36 @@ fn the_files_that_the_config_names_are_judged_without_repeating_them() {
 }
 
 #[test]
+fn what_root_can_read_and_the_agents_user_cannot_is_told_with_the_directory_that_is_in_the_way() {
+    use std::os::unix::fs::PermissionsExt;
+    let dir = tempfile::tempdir().expect("dir");
+    let mode =
+        |path: &Path, mode: u32| std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).expect("chmod");
+    let (config_file, secrets) = (dir.path().join("backstop.toml"), dir.path().join("certs"));
+    std::fs::create_dir(&secrets).expect("mkdir");
+    let ca = secrets.join("ca.crt");
+    for path in [&config_file, &ca] {
+        File::create(path).expect("create");
+        mode(path, 0o644);
+    }
+    mode(dir.path(), 0o755);
+    mode(&secrets, 0o755);
+    let (config, _) = accepted(&with("", &format!("[elasticsearch]\nca_file = \"{}\"", ca.display())));
+    // Somebody to whom nothing here belongs.
+    let user = User { name: "backstop".to_owned(), uid: 54_321, gids: vec![54_321] };
+    let told = || unreadable_for(&user, &config_file, &config).into_iter().map(|w| (w.key, w.says)).collect::<Vec<_>>();
+    assert_eq!(told(), []);
+    mode(&ca, 0o640);
+    assert!(told()[0].1.contains("ca.crt does not let it"), "{:?}", told());
+    mode(&secrets, 0o750);
+    assert!(told()[0].1.contains("certs does not let it"), "{:?}", told());
+    mode(&config_file, 0o600);
+    assert_eq!(told()[0].0, "the config itself");
+    let owner = User { uid: rustix::process::geteuid().as_raw(), ..user.clone() };
+    assert_eq!(unreadable_for(&owner, &config_file, &config), []);
+}
+
+#[test]
 fn the_sample_file_is_what_the_table_of_keys_says() {
     let made = sample();
     if std::env::var_os("BACKSTOP_BLESS").is_some() {

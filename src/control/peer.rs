@@ -68,6 +68,24 @@ fn user(uid: u32) -> String {
     name_of(&text, uid).map_or_else(|| uid.to_string(), |name| format!("{name}({uid})"))
 }
 
+/// A user of this machine with all its groups: number of the user, numbers of the groups.
+pub fn account(name: &str) -> Option<(u32, Vec<u32>)> {
+    let read = |path| std::fs::read_to_string(path).ok();
+    account_of(&read("/etc/passwd")?, &read("/etc/group")?, name)
+}
+
+fn account_of(passwd: &str, group: &str, name: &str) -> Option<(u32, Vec<u32>)> {
+    let line = passwd.lines().find(|line| line.split(':').next() == Some(name))?;
+    let mut numbers = line.split(':').skip(2).map(str::parse);
+    let (uid, gid) = (numbers.next()?.ok()?, numbers.next()?.ok()?);
+    let others = group.lines().filter_map(|line| {
+        let mut fields = line.split(':').skip(2);
+        let gid = fields.next()?.parse().ok()?;
+        fields.next()?.split(',').any(|member| member == name).then_some(gid)
+    });
+    Some((uid, std::iter::once(gid).chain(others).collect()))
+}
+
 /// The number of a group of this machine.
 pub fn group_id(name: &str) -> Option<u32> {
     id_of(&std::fs::read_to_string("/etc/group").ok()?, name)
@@ -101,6 +119,15 @@ mod tests {
     use super::*;
 
     const STATUS: &str = "Name:\tsh\nUid:\t1000\t1001\t1001\t1001\nGid:\t5\t5\t5\t5\nGroups:\t4 27 1000 \nNStgid:\t1\n";
+
+    #[test]
+    fn a_user_has_its_own_group_and_those_that_list_it() {
+        let passwd = "root:x:0:0::/root:/bin/sh\nbackstop:x:990:989::/:/sbin/nologin\nbroken:x:y:1::\n";
+        let group = "root:x:0:\nbackstop:x:989:alice\ntls:x:7:alice,backstop\nbackstop2:x:8:backstopper\n";
+        assert_eq!(account_of(passwd, group, "backstop"), Some((990, vec![989, 7])));
+        assert_eq!(account_of(passwd, group, "nobody"), None);
+        assert_eq!(account_of(passwd, group, "broken"), None);
+    }
 
     #[test]
     fn supplementary_groups_and_the_effective_user_are_read_from_proc() {

@@ -270,7 +270,7 @@ pub enum RunReply {
         /// Fleet name.
         fleet: String,
     },
-    /// The same job is under way already.
+    /// The same job is under way already, or its verdict is what was asked for.
     Attached {
         /// Its id.
         cycle: String,
@@ -278,6 +278,9 @@ pub enum RunReply {
         node: String,
         /// Fleet name.
         fleet: String,
+        /// The unit of the job that is under way.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        unit: Option<String>,
     },
     /// Nothing was changed.
     Refused {

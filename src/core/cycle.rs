@@ -445,9 +445,15 @@ impl Durable {
         }
     }
 
-    /// The cycle whose verdict is owed to whoever asks for this job now.
-    pub fn owes(&self, job: &JobSpec, now: &Now) -> Option<&CycleId> {
-        self.owed.as_ref().filter(|owed| owed.counts(job, now)).map(|owed| &owed.cycle)
+    /// The cycle whose verdict is owed to this request for this job now.
+    pub fn owes(&self, job: &JobSpec, request: &str, now: &Now) -> Option<&CycleId> {
+        self.owed.as_ref().filter(|owed| owed.counts(job, request, now)).map(|owed| &owed.cycle)
+    }
+
+    /// Restarts of the machine in the last 24 hours; older ones are forgotten.
+    pub fn restarts(&mut self, now: &Now) -> usize {
+        self.reboots_ms.retain(|at| *at >= now.wall_ms.saturating_sub(86_400_000));
+        self.reboots_ms.len()
     }
 
     /// The stage's name; `None` = idle.

@@ -70,6 +70,9 @@ impl ExitCodes {
     pub const ALL: [ExitCodes; 5] =
         [ExitCodes::Plain, ExitCodes::Apt, ExitCodes::Dnf, ExitCodes::Zypper, ExitCodes::Unit];
 
+    /// Those that a unit may name.
+    pub const TABLES: [ExitCodes; 4] = [ExitCodes::Plain, ExitCodes::Apt, ExitCodes::Dnf, ExitCodes::Zypper];
+
     /// Its name, as `BACKSTOP_EXIT_CODES=` of a unit has it.
     pub const fn label(self) -> &'static str {
         match self {

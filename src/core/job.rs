@@ -81,15 +81,20 @@ pub struct Owed {
     pub job: u64,
     /// Since when, in ms since 1970.
     pub since_ms: u64,
+    /// The request that has got it. Its answer may have been lost: the same request gets it again, and no other one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub taken_by: Option<Arc<str>>,
 }
 
 /// A verdict is owed for so long, in ms: whoever asks for the same job later wants it done again.
 pub const OWED_MS: u64 = 24 * 3_600_000;
 
 impl Owed {
-    /// It is what this job's caller is owed now.
-    pub fn counts(&self, job: &JobSpec, now: &Now) -> bool {
-        self.job == job.fingerprint() && now.wall_ms.saturating_sub(self.since_ms) < OWED_MS
+    /// It is what this request for this job is owed now.
+    pub fn counts(&self, job: &JobSpec, request: &str, now: &Now) -> bool {
+        self.taken_by.as_deref().is_none_or(|by| by == request)
+            && self.job == job.fingerprint()
+            && now.wall_ms.saturating_sub(self.since_ms) < OWED_MS
     }
 }
 

@@ -167,7 +167,7 @@ fn reboot(c: &Cycle, v: &Seen, now: &Now, same_boot: bool, asked: u8) -> Want {
     if v.started || (asked > 0 && c.by_ssm()) {
         return Want::Wait(c.deadline.due_at(now));
     }
-    Want::Do(if asked == 0 || !acked(c, v, now) {
+    Want::Do(if (asked == 0 && !c.by_ssm()) || !acked(c, v, now) {
         confirm(c, v, false)
     } else if !v.gone {
         Effect::ReadOwn

@@ -1,11 +1,70 @@
-//! Packages that were begun and not finished, read from dpkg's own database. `apt-get` refuses to work on such a machine
-//! ("dpkg was interrupted, you must manually run 'dpkg --configure -a'"), and a job would fail with the node out.
+//! Package managers: is one at work, and what has one left unfinished? Both refuse a cycle, whose job would fail with the
+//! node out.
 //!
-//! rpm has no such state: a transaction that was cut off is seen only by rpm itself, which a process without exec cannot ask.
+//! rpm has no unfinished packages to be read: a transaction that was cut off is seen only by rpm itself, which a process
+//! without exec cannot ask.
 
 use crate::core::error::Fault;
-use std::io::{BufRead, BufReader, ErrorKind, Read};
+use std::io::{BufRead, BufReader, ErrorKind, Read as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
+
+/// Files on which a package manager holds a lock of the kernel while it works.
+const LOCKS: [(&str, &str); 5] = [
+    ("/var/lib/dpkg/lock-frontend", "dpkg"),
+    ("/var/lib/dpkg/lock", "dpkg"),
+    ("/var/lib/rpm/.rpm.lock", "rpm"),
+    ("/usr/lib/sysimage/rpm/.rpm.lock", "rpm"),
+    ("/run/dnf/rpmtransaction.lock", "dnf"),
+];
+/// Files with the number of the process that works, and how the names of such processes begin: a number may have been given
+/// to another one since. libzypp locks its file only for the moment in which it reads or writes it.
+const PID_FILES: [(&str, &str, &[&str]); 4] = [
+    ("/run/zypp.pid", "zypper", &["zypp", "y2", "ruby", "packagekit"]),
+    ("/var/cache/dnf/metadata_lock.pid", "dnf", DNF),
+    ("/var/cache/dnf/download_lock.pid", "dnf", DNF),
+    ("/var/lib/dnf/rpmdb_lock.pid", "dnf", DNF),
+];
+const DNF: &[&str] = &["dnf", "yum", "microdnf", "python", "packagekit"];
+/// btrfs: what its files say of their device is not what the kernel's table of locks says.
+const BTRFS: rustix::fs::FsWord = 0x9123_683E;
+
+/// The one that works now, by name and by what shows it.
+pub(super) fn at_work() -> Result<Option<String>, Fault> {
+    let table = std::fs::read_to_string("/proc/locks").map_err(|e| Fault::transport(format!("/proc/locks: {e}")))?;
+    if let Some((path, name)) = LOCKS.iter().find(|(path, _)| locked(Path::new(path), &table)) {
+        return Ok(Some(format!("{name} (lock {path})")));
+    }
+    let works = |(path, name, begins): &(&str, &str, &[&str])| {
+        let pid = working(Path::new(path), Path::new("/proc"), begins)?;
+        Some(format!("{name} (process {pid}, {path})"))
+    };
+    Ok(PID_FILES.iter().find_map(works))
+}
+
+/// Somebody holds a lock on this file, by the kernel's table of locks.
+fn locked(path: &Path, table: &str) -> bool {
+    let Ok(meta) = std::fs::metadata(path) else { return false };
+    let any_device = rustix::fs::statfs(path).is_ok_and(|fs| fs.f_type == BTRFS);
+    let device = meta.dev();
+    let device = format!("{:02x}:{:02x}:", rustix::fs::major(device), rustix::fs::minor(device));
+    let inode = meta.ino().to_string();
+    let is_it = |word: &str| match word.rsplit_once(':') {
+        Some((_, number)) if any_device => number == inode && word.matches(':').count() == 2,
+        _ => word.strip_prefix(&*device).is_some_and(|number| number == inode),
+    };
+    table.lines().any(|line| line.split_whitespace().any(is_it))
+}
+
+/// The process that the file names, if it runs and is of that kind.
+fn working(path: &Path, proc: &Path, begins: &[&str]) -> Option<u32> {
+    let mut text = String::new();
+    std::fs::File::open(path).ok()?.take(64).read_to_string(&mut text).ok()?;
+    let pid: u32 = text.split_whitespace().next()?.parse().ok()?;
+    let comm = std::fs::read_to_string(proc.join(pid.to_string()).join("comm")).ok()?;
+    let comm = comm.trim().to_ascii_lowercase();
+    begins.iter().any(|begin| comm.starts_with(begin)).then_some(pid)
+}
 
 /// Where dpkg keeps what it knows.
 pub(super) const DPKG: &str = "/var/lib/dpkg";
@@ -83,6 +142,36 @@ fn cut_off(journal: &Path) -> std::io::Result<bool> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_pid_file_counts_while_a_process_of_that_kind_has_the_number() {
+        let place = tempfile::tempdir().unwrap();
+        let write = |path: &str, text: &str| {
+            let path = place.path().join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::io::Write::write_all(&mut std::fs::File::create(path).unwrap(), text.as_bytes()).unwrap();
+        };
+        let works = || working(&place.path().join("zypp.pid"), &place.path().join("proc"), &["zypp"]);
+        assert_eq!(works(), None, "no such file");
+        write("proc/71/comm", "zypper\n");
+        write("proc/72/comm", "sshd\n");
+        for (said, is) in [("71\n", Some(71)), ("72\n", None), ("73", None), ("", None), ("-1", None), ("x", None)] {
+            write("zypp.pid", said);
+            assert_eq!(works(), is, "{said:?}");
+        }
+    }
+
+    #[test]
+    fn a_lock_is_told_by_device_and_inode() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        assert!(!locked(file.path(), ""));
+        let meta = std::fs::metadata(file.path()).unwrap();
+        let (major, minor) = (rustix::fs::major(meta.dev()), rustix::fs::minor(meta.dev()));
+        let line = |inode: u64| format!("1: POSIX  ADVISORY  WRITE 12 {major:02x}:{minor:02x}:{inode} 0 EOF\n");
+        assert!(locked(file.path(), &line(meta.ino())));
+        assert!(!locked(file.path(), &line(meta.ino() + 1)));
+        assert!(!locked(Path::new("/no/such/file"), &line(meta.ino())));
+    }
 
     fn states(lines: &[(&str, &str)]) -> Vec<String> {
         let mut text = String::new();

@@ -2,7 +2,7 @@
 //! agent and starts them again.
 
 use super::identity::Metadata;
-use super::machine;
+use super::{machine, packages};
 use crate::causes::Causes;
 use crate::core::error::{Class, Fault};
 use crate::dbus::{Bus, Object, Trouble, read};
@@ -29,15 +29,6 @@ const SYSTEMD: Object<'_> = Object {
 
 /// Asking whether the machine goes down takes at most this long: the way back does not wait for a bus that hangs.
 const SHUTDOWN_CALL: Duration = Duration::from_secs(3);
-
-/// Package managers' lock files: who holds one is at work.
-const LOCKS: [(&str, &str); 5] = [
-    ("/var/lib/dpkg/lock-frontend", "dpkg"),
-    ("/var/lib/dpkg/lock", "dpkg"),
-    ("/var/lib/rpm/.rpm.lock", "rpm"),
-    ("/usr/lib/sysimage/rpm/.rpm.lock", "rpm"),
-    ("/run/zypp.pid", "zypper"),
-];
 
 /// This machine.
 #[derive(Clone, Debug)]
@@ -102,13 +93,16 @@ fn no_reboot(trouble: &Trouble) -> Fault {
     trouble.write_fault("asking logind for a restart")
 }
 
-/// Who holds a lock on this file, by the kernel's table of locks; `None` = nobody, or no such file.
-fn locked(path: &Path, table: &str) -> bool {
-    use std::os::unix::fs::MetadataExt;
-    let Ok(meta) = std::fs::metadata(path) else { return false };
-    let device = meta.dev();
-    let key = format!("{:02x}:{:02x}:{}", rustix::fs::major(device), rustix::fs::minor(device), meta.ino());
-    table.lines().any(|line| line.split_whitespace().any(|word| word == key))
+/// What logind says of a restart by this agent (`CanReboot`): anything but a plain yes is none.
+fn may_reboot(said: &str) -> Result<(), Fault> {
+    if said == "yes" {
+        return Ok(());
+    }
+    let text = format!(
+        "logind would not restart this machine for the agent (CanReboot: {said}): is backstop.rules among polkit's rules? \
+         does somebody inhibit it (systemd-inhibit --list)? Without a restart: --reboot never"
+    );
+    Err(Fault::new(Class::Auth, text))
 }
 
 impl Host for SystemHost {
@@ -116,6 +110,15 @@ impl Host for SystemHost {
         let counted = machine::established_connections(port, ignore);
         let n = counted.map_err(|e| Fault::transport(format!("connections on port {port}: {e}")))?;
         Ok(u32::try_from(n).unwrap_or(u32::MAX))
+    }
+
+    async fn may_reboot(&self) -> Result<(), Fault> {
+        if self.stand_in.is_some() || !systemd_runs() {
+            return Ok(());
+        }
+        let what = "asking logind whether it would restart this machine";
+        let answer = self.bus.call(LOGIND, "CanReboot", &()).await.map_err(|t| t.fault(what))?;
+        may_reboot(&read::<String>(&answer).map_err(|t| t.fault(what))?)
     }
 
     async fn reboot(&self) -> Result<(), Fault> {
@@ -145,17 +148,14 @@ impl Host for SystemHost {
     }
 
     fn package_manager(&self) -> Result<Option<String>, Fault> {
-        let table =
-            std::fs::read_to_string("/proc/locks").map_err(|e| Fault::transport(format!("/proc/locks: {e}")))?;
-        let busy = LOCKS.iter().find(|(path, _)| locked(Path::new(path), &table));
-        Ok(busy.map(|(path, name)| format!("{name} (lock {path})")))
+        packages::at_work()
     }
 
     fn unfinished_packages(&self) -> Result<Option<String>, Fault> {
         match &self.stand_in {
             // A rehearsed machine has no packages of its own.
             Some(_) => Ok(None),
-            None => super::packages::unfinished(Path::new(super::packages::DPKG)),
+            None => packages::unfinished(Path::new(packages::DPKG)),
         }
     }
 }
@@ -163,6 +163,15 @@ impl Host for SystemHost {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_a_plain_yes_of_logind_lets_a_node_leave_for_a_restart() {
+        assert!(may_reboot("yes").is_ok());
+        for said in ["no", "challenge", "na", "inhibited", ""] {
+            let fault = may_reboot(said).unwrap_err();
+            assert!(fault.class == Class::Auth && fault.message.contains("--reboot never"), "{fault}");
+        }
+    }
 
     #[test]
     fn a_restart_that_may_not_be_asked_for_is_refused_and_one_without_an_answer_is_in_doubt() {

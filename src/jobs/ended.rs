@@ -59,9 +59,9 @@ fn ended(instance: &str) -> io::Result<()> {
     let dir = Path::new(ENDED_DIR);
     create_dir_durably(dir, 0o755)?;
     let label = var("BACKSTOP_EXIT_CODES");
-    let codes = ExitCodes::from_label(&label).unwrap_or_default();
+    let codes = ExitCodes::TABLES.into_iter().find(|codes| codes.label() == label).unwrap_or_default();
     if !label.is_empty() && codes.label() != label {
-        let known: Vec<&str> = ExitCodes::ALL.iter().map(|codes| codes.label()).collect();
+        let known: Vec<&str> = ExitCodes::TABLES.iter().map(|codes| codes.label()).collect();
         eprint_line(&format!("backstop: BACKSTOP_EXIT_CODES={label} is unknown; expected one of {}", known.join(", ")));
     }
     let invocation = var("INVOCATION_ID");
@@ -90,15 +90,26 @@ pub fn drop_in_dir(instance: &str) -> PathBuf {
     Path::new("/run/systemd/system").join(format!("{}.d", super::unit_file::unit_name(instance)))
 }
 
-/// The package manager's own command says that the machine wants a restart. Only the documented code counts: a command that
-/// is missing or fails ends with codes of its own.
+/// The package manager's own command says that the machine wants a restart. Only the documented code counts, and of a
+/// program that has no code of its own for it its documented words too.
 fn asked_for(codes: ExitCodes) -> bool {
     let (program, args, yes): (&str, &[&str], i32) = match codes {
         ExitCodes::Dnf => ("/usr/bin/needs-restarting", &["-r"], 1),
         ExitCodes::Zypper => ("/usr/bin/zypper", &["--non-interactive", "needs-rebooting"], 102),
         ExitCodes::Plain | ExitCodes::Apt | ExitCodes::Unit => return false,
     };
-    Path::new(program).exists() && output_of(program, args).is_some_and(|(code, _)| code == Some(yes))
+    if !Path::new(program).exists() {
+        return false;
+    }
+    let Some((code, said)) = output_of(program, args) else {
+        eprint_line(&format!(
+            "backstop: {program} did not end in time: whether it wants a restart is not known, and none is made for it"
+        ));
+        return false;
+    };
+    // needs-restarting ends with 1 for every error too.
+    let says_so = codes != ExitCodes::Dnf || String::from_utf8_lossy(&said).contains("Reboot is required");
+    code == Some(yes) && says_so
 }
 
 /// The end of what this run of the unit said.

@@ -82,6 +82,7 @@ impl Line {
         let codes = match result {
             // The unit's own SuccessExitStatus= comes before any table.
             JobResult::Exited(code) if self.result == "success" && !self.codes.good(code) => ExitCodes::Unit,
+            JobResult::Exited(_) if self.codes == ExitCodes::Unit => ExitCodes::Plain,
             JobResult::Exited(_)
             | JobResult::Signalled(_)
             | JobResult::TimedOut
@@ -98,6 +99,9 @@ impl Line {
             ("timeout", _) => JobResult::TimedOut,
             ("exit-code", "exited") if self.status == "203" => {
                 JobResult::NotStarted("systemd could not execute its program (203/EXEC)".into())
+            }
+            ("exit-code", "exited") if self.status == "0" => {
+                JobResult::NotStarted("its command ended with 0, and another command of its unit failed (ExecStartPre=, ExecStartPost=, ExecStop=)".into())
             }
             ("success" | "exit-code", "exited") => match self.status.parse() {
                 Ok(code) => JobResult::Exited(code),
@@ -161,6 +165,7 @@ mod tests {
             (line("exit-code", "exited", "100"), JobResult::Exited(100), false),
             (Line { codes: ExitCodes::Zypper, ..line("exit-code", "exited", "102") }, JobResult::Exited(102), true),
             (Line { codes: ExitCodes::Zypper, ..line("exit-code", "exited", "106") }, JobResult::Exited(106), false),
+            (Line { codes: ExitCodes::Unit, ..line("exit-code", "exited", "1") }, JobResult::Exited(1), false),
             // SuccessExitStatus=7 in the unit.
             (line("success", "exited", "7"), JobResult::Exited(7), true),
             (line("signal", "killed", "TERM"), JobResult::Signalled(15), false),
@@ -183,6 +188,8 @@ mod tests {
             ("success", "", ""),
             ("exit-code", "", ""),
             ("exit-code", "exited", "203"),
+            // ExecStartPost= failed.
+            ("exit-code", "exited", "0"),
             ("exec-condition", "", ""),
             ("resources", "", ""),
             ("start-limit-hit", "", ""),

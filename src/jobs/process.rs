@@ -223,8 +223,9 @@ pub(super) fn prune(root: &Path, mine: &Path) {
     dirs.sort();
     let surplus = dirs.len().saturating_sub(JOBS_KEPT);
     for (_, path) in dirs.into_iter().take(surplus) {
-        let over = JobDir::open(&path).and_then(|dir| dir.status());
-        if matches!(over, Ok(JobStatus::Ended(_) | JobStatus::Lost)) {
+        let over = JobDir::open(&path).and_then(|dir| Ok((dir.status()?, dir.note()?.is_some())));
+        // A unit without a verdict was lost; of its end nobody wrote.
+        if matches!(over, Ok((JobStatus::Ended(_) | JobStatus::Lost, _) | (JobStatus::New, true))) {
             let _ = std::fs::remove_dir_all(&path);
         }
     }

@@ -25,6 +25,19 @@ pub fn systemd_runs() -> bool {
     Path::new("/run/systemd/system").is_dir()
 }
 
+/// In a sandbox without exec a process of the agent is no way to run a job.
+fn executes() -> Result<(), Fault> {
+    match rustix::fs::access("/bin/sh", rustix::fs::Access::EXEC_OK) {
+        Err(rustix::io::Errno::ACCESS) => Err(Fault::new(
+            Class::Refused,
+            "jobs are processes here (job.runner = \"process\"), and the agent may execute nothing (NoExecPaths= of its unit): \
+             use \"auto\" or \"systemd\"",
+        )),
+        // Not there at all: then the job's own program tells.
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
+
 /// Both runners.
 #[derive(Clone, Debug)]
 pub struct Runner {
@@ -65,7 +78,7 @@ impl Jobs for Runner {
                 Class::Refused,
                 "jobs are processes here (job.runner), so only a command can be run: backstop run -- COMMAND",
             )),
-            Which::Process => Ok(()),
+            Which::Process => executes(),
         }
     }
 

@@ -8,7 +8,7 @@ use super::units::{NoStart, UnitState, Units};
 use super::verdict::{JobDir, check_cycle};
 use crate::core::error::{Class, Fault};
 use crate::core::exit_codes::ExitCodes;
-use crate::core::job::{JobResult, JobSpec, JobStatus, Verdict, check_instance};
+use crate::core::job::{JobResult, JobSpec, JobStatus, RUN_PREFIX, Verdict, check_instance};
 use crate::host::machine;
 use crate::ports::Jobs;
 use crate::state::disk::{Disk as _, LinuxDisk};
@@ -125,11 +125,21 @@ impl<U: Units> SystemdJobs<U> {
         &self.units
     }
 
-    /// Could this job be started at all? Asked before a node leaves for it.
+    /// Could this job be started, and may this agent? Asked before a node leaves for it.
     ///
     /// # Errors
-    /// What is missing, and what to do.
+    /// What is missing, and what to do. Class `not-ready`: its unit runs already.
     pub async fn ready(&self, job: &JobSpec) -> Result<(), Fault> {
+        let (unit, state) = self.loaded(job).await?;
+        if state.busy() {
+            let text = format!("{unit} runs already, and not for a cycle: systemctl status {unit}");
+            return Err(Fault::new(Class::NotReady, text));
+        }
+        self.units.allowed(&unit).await
+    }
+
+    /// The job's unit, which has a command.
+    async fn loaded(&self, job: &JobSpec) -> Result<(String, UnitState), Fault> {
         let refused = |why: String| Fault::new(Class::Refused, why);
         let Some(instance) = job.unit.as_deref() else {
             return Err(refused(
@@ -149,10 +159,7 @@ impl<U: Units> SystemdJobs<U> {
                 state.load
             )));
         }
-        if state.busy() {
-            return Err(refused(format!("{unit} runs already, and not for a cycle: systemctl status {unit}")));
-        }
-        Ok(())
+        Ok((unit, state))
     }
 
     fn path(&self, cycle: &str) -> Result<PathBuf, Fault> {
@@ -262,19 +269,34 @@ impl<U: Units> Jobs for SystemdJobs<U> {
         if self.ask(cycle).await? != JobStatus::New {
             return Ok(());
         }
-        let ready = self.ready(job).await;
-        let instance = match (&ready, &job.unit) {
-            (Ok(()), Some(instance)) => instance.to_string(),
-            (Err(fault), _) if fault.class != Class::Refused => return Err(fault.clone()),
-            (Err(Fault { message, .. }), _) => return self.write_verdict(cycle, not_started(message)).await,
-            (Ok(()), None) => return self.write_verdict(cycle, not_started("it has no unit")).await,
+        let noted = match self.stored(cycle).await? {
+            Stored::Settled(_) => return Ok(()),
+            Stored::Noted(note) => Some(note),
+            Stored::Nothing => None,
         };
-        let unit = unit_name(&instance);
-        let shown = self.units.show(&unit).await?.map(|state| state.invocation);
-        let line = self.line(&instance).await?.map(|line| line.invocation);
-        let before = shown.into_iter().chain(line).filter(|invocation| !invocation.is_empty()).collect();
-        let boot = blocking(|| machine::boot_id().map(|boot| boot.0.to_string())).await?;
-        let note = Note { instance, boot, before, accepted: false, invocation: None };
+        let (unit, state) = match self.loaded(job).await {
+            Ok(loaded) => loaded,
+            Err(fault) if fault.class != Class::Refused => return Err(fault),
+            Err(fault) => return self.write_verdict(cycle, not_started(&fault.message)).await,
+        };
+        if state.busy() && noted.is_some() {
+            // The start before this one has arrived after all; the next question finds it.
+            return Ok(());
+        }
+        if state.busy() {
+            let why = format!("{unit} runs already, and not for this cycle: systemctl status {unit}");
+            return self.write_verdict(cycle, not_started(&why)).await;
+        }
+        let note = if let Some(note) = noted {
+            // As the first start has left it: what came since may be its own.
+            note
+        } else {
+            let instance = job.unit.as_deref().unwrap_or_default().to_owned();
+            let line = self.line(&instance).await?.map(|line| line.invocation);
+            let before = std::iter::once(state.invocation).chain(line).filter(|invocation| !invocation.is_empty());
+            let boot = blocking(|| machine::boot_id().map(|boot| boot.0.to_string())).await?;
+            Note { instance, boot, before: before.collect(), accepted: false, invocation: None }
+        };
         self.write_note(cycle, note.clone()).await?;
         let (root, path) = (Arc::clone(&self.root), self.path(cycle)?);
         blocking(move || {
@@ -322,6 +344,8 @@ impl<U: Units> Jobs for SystemdJobs<U> {
         match self.judged(&note).await? {
             // What a job that has ended left to others is meant to run.
             Judged::Ended(_) => Ok(()),
+            // The unit of one run alone: what runs under its name is this job, whatever is known of it.
+            Judged::Lost if note.instance.starts_with(RUN_PREFIX) => self.stop_unit(&note.instance).await,
             // Whether it ran is not known, and it does not run.
             Judged::Lost => Ok(()),
             Judged::New => {

@@ -1,7 +1,7 @@
 //! systemd's manager, as far as jobs need it: over the system bus, and as a trait, so that what is done with its answers is
 //! tested without one.
 
-use crate::core::error::Fault;
+use crate::core::error::{Class, Fault};
 use crate::dbus::{Bus, Object, Trouble, read};
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -52,6 +52,8 @@ pub trait Units: Send + Sync + 'static {
     fn show(&self, unit: &str) -> impl Future<Output = Result<Option<UnitState>, Fault>> + Send;
     /// The same of a unit that need not be loaded yet, for its definition.
     fn load(&self, unit: &str) -> impl Future<Output = Result<UnitState, Fault>> + Send;
+    /// This agent may do with it what a job needs. Asked by a call that changes nothing of a unit that did not fail.
+    fn allowed(&self, unit: &str) -> impl Future<Output = Result<(), Fault>> + Send;
     /// Queues its start.
     fn start(&self, unit: &str) -> impl Future<Output = Result<(), NoStart>> + Send;
     /// Queues its stop.
@@ -157,6 +159,24 @@ impl Units for SystemdUnits {
         self.properties(&path).await.map_err(|t| t.fault(what))
     }
 
+    async fn allowed(&self, unit: &str) -> Result<(), Fault> {
+        let what = "asking systemd whether it lets the agent start the job's unit";
+        let answer = self.bus.call(MANAGER, "LoadUnit", &(unit,)).await.map_err(|t| t.fault(what))?;
+        let path: OwnedObjectPath = read(&answer).map_err(|t| t.fault(what))?;
+        // By its path, at which systemd loads it again where it has been forgotten since.
+        let object = Object { service: SERVICE, path: path.as_str(), interface: "org.freedesktop.systemd1.Unit" };
+        match self.bus.call(object, "ResetFailed", &()).await {
+            Ok(_) => Ok(()),
+            Err(trouble) if trouble.denied() => Err(Fault::new(
+                Class::Auth,
+                format!(
+                    "the agent may not start {unit}: {trouble}; is backstop.rules among polkit's rules, and polkit 121 or newer?"
+                ),
+            )),
+            Err(trouble) => Err(trouble.fault(what)),
+        }
+    }
+
     async fn start(&self, unit: &str) -> Result<(), NoStart> {
         // "fail": whatever somebody else has queued for it stays.
         self.bus.call(MANAGER, "StartUnit", &(unit, "fail")).await.map(|_| ()).map_err(|trouble| no_start(&trouble))
@@ -193,7 +213,6 @@ impl Units for SystemdUnits {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::core::error::Class;
     use zbus::{ObjectPath, Variant};
 
     fn owned<'v>(value: impl Into<Variant<'v>>) -> OwnedVariant {

@@ -119,6 +119,8 @@ struct Inner {
     in_hand: std::collections::BTreeSet<String>,
     job: JobStatus,
     next_verdict: Option<Verdict>,
+    /// Why no job could be started.
+    no_job: Option<Fault>,
     trouble: BTreeMap<Call, Trouble>,
     /// Everything that the pager has accepted, in order.
     told: Vec<Rendered>,
@@ -214,6 +216,7 @@ impl Fake {
                 in_hand: std::collections::BTreeSet::new(),
                 job: JobStatus::New,
                 next_verdict: Some(good()),
+                no_job: None,
                 trouble: BTreeMap::new(),
                 told: Vec::new(),
                 calls: Vec::new(),
@@ -371,6 +374,11 @@ impl Fake {
         if let (JobStatus::Running, Some(v)) = (&i.job, verdict) {
             i.job = JobStatus::Ended(v);
         }
+    }
+
+    /// No job could be started for this reason.
+    pub fn no_job(&self, why: Option<Fault>) {
+        self.inner().no_job = why;
     }
 
     pub fn record(&self) -> Record {
@@ -627,6 +635,10 @@ impl FleetStore for Fake {
 }
 
 impl Jobs for Fake {
+    async fn ready(&self, _: &JobSpec) -> Result<(), Fault> {
+        self.inner().no_job.clone().map_or(Ok(()), Err)
+    }
+
     async fn ask(&self, _: &str) -> Result<JobStatus, Fault> {
         self.activity.fetch_add(1, Ordering::SeqCst);
         Ok(self.inner().job.clone())

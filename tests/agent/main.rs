@@ -18,6 +18,7 @@ mod faces;
 mod fakes;
 mod fleet_changes;
 mod hold;
+mod job_ready;
 mod kill;
 mod lost;
 mod meeting;

@@ -84,6 +84,20 @@ async fn who_asks_only_for_what_is_owed_begins_nothing_and_gets_it_once() {
 }
 
 #[tokio::test]
+async fn whose_answer_was_lost_gets_the_same_verdict_again_and_another_request_does_not() {
+    let fake = Fake::new();
+    let r = Running::start(&fake).await;
+    let cycle = ready(&r).await;
+    let r = restarted(r, "boot-2").await;
+    r.until("home", 300, |r| r.stage().is_none()).await;
+    let by = |request: &str, only_owed| Asked { request: request.into(), only_owed, ..Asked::default() };
+    for only_owed in [true, false, true] {
+        assert_eq!(begun(&r.begin_as(job("patch"), by("r-1", only_owed)).await), Err(&*cycle));
+    }
+    assert!(begun(&r.begin_as(job("patch"), by("r-2", false)).await).is_ok());
+}
+
+#[tokio::test]
 async fn a_caller_that_comes_back_during_the_way_home_is_the_one_that_it_is_owed_to() {
     let fake = Fake::new();
     let r = Running::start(&fake).await;

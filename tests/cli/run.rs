@@ -79,7 +79,7 @@ async fn the_same_job_under_way_is_attached_to() {
     let world = World::new();
     let RunReply::Started { cycle, node, fleet } = started() else { panic!() };
     world.fake.tell(|s| {
-        s.runs = vec![RunReply::Attached { cycle, node, fleet }];
+        s.runs = vec![RunReply::Attached { cycle, node, fleet, unit: None }];
         s.end = over(Exit::Done);
     });
     world.backstop(&RUN).await.exits(0).says(&["which was under way already"]);

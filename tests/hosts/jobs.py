@@ -1,4 +1,5 @@
 """Jobs that do what jobs do: each has its verdict in a bounded time, and the node is back."""
+import json
 import os
 import time
 
@@ -57,14 +58,23 @@ def jobs_of_every_kind_have_their_verdict_and_the_node_is_back():
     expect("what it left in its unit has ended with it", left.returncode == 1, left.stdout)
 
 
+def taken_over(config, quiet_ms):
+    """The agent tells no deadline before its stage; but the quiet period, which is changed along with it, it does."""
+    put(NODE, CONFIG, config)
+    on(NODE, "systemctl", "reload", "backstop")
+
+    def in_force():
+        return json.loads(on(NODE, "backstop", "check", "--json", check=False).stdout)["would_take"]
+    until("the agent has the new config", 30, lambda: ["quiet period", quiet_ms] in in_force())
+
+
 def a_job_that_hangs_is_ended_at_its_deadline():
     good = on(NODE, "cat", CONFIG).stdout
-    put(NODE, CONFIG, good.replace("[deadlines]\n", '[deadlines]\npatch = "8s"\n'))
-    on(NODE, "systemctl", "reload", "backstop")
-    until("the new deadline is taken over", 30, lambda: '"8s"' in on(NODE, "cat", CONFIG).stdout)
+    changed = good.replace("[deadlines]\n", '[deadlines]\npatch = "8s"\n').replace('quiet = "1s"\n', 'quiet = "2s"\n')
+    expect("the config is as expected", '"8s"' in changed and '"2s"' in changed, good)
+    taken_over(changed, 2000)
     judged("hangs, deaf to SIGTERM", 101, "--reboot", "always", "--", "sh", "-c", "trap '' TERM; while :; do sleep 1; done")
-    put(NODE, CONFIG, good)
-    on(NODE, "systemctl", "reload", "backstop")
+    taken_over(good, 1000)
 
 
 def a_job_that_restarts_the_machine_itself_has_failed_unless_it_said_so():

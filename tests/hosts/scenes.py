@@ -313,6 +313,65 @@ def the_sandbox_lets_the_agent_do_its_work_and_nothing_else():
     on(node, "systemctl", "daemon-reload")
 
 
+# What the agent's user asks over the bus, and what polkit says by the package's rule.
+SYSTEMD = ("org.freedesktop.systemd1", "/org/freedesktop/systemd1", "org.freedesktop.systemd1.Manager")
+LOGIND = ("org.freedesktop.login1", "/org/freedesktop/login1", "org.freedesktop.login1.Manager")
+JOB = "backstop-job@probe.service"
+DENIED = ("Access denied", "Permission denied", "Interactive authentication required")
+NEVER_ASKED = [
+    (SYSTEMD, "StartUnit", "ss", "ssh.service", "fail"),
+    (SYSTEMD, "StopUnit", "ss", "elasticsearch.service", "fail"),
+    (SYSTEMD, "RestartUnit", "ss", "backstop.service", "fail"),
+    (SYSTEMD, "KillUnit", "ssi", "elasticsearch.service", "all", "15"),
+    # Its name would be allowed: what it runs is the caller's.
+    (SYSTEMD, "StartTransientUnit", "ssa(sv)a(sa(sv))", "backstop-job@other.service", "fail",
+     "1", "ExecStart", "a(sasb)", "1", "/bin/true", "1", "/bin/true", "false", "0"),
+    (SYSTEMD, "SetUnitProperties", "sba(sv)", JOB, "true", "1", "CPUWeight", "t", "1"),
+    (SYSTEMD, "EnableUnitFiles", "asbb", "1", "ssh.service", "false", "false"),
+    (SYSTEMD, "Reload"),
+    (LOGIND, "PowerOff", "b", "false"),
+]
+
+
+def asked_as_the_agent(node, service, method, *arguments):
+    return on(node, "runuser", "-u", "backstop", "--", "busctl", "--system", "call", *service, method, *arguments, check=False)
+
+
+def the_agents_user_may_ask_for_its_jobs_and_a_restart_and_for_nothing_else():
+    node = NODES[0]
+    # Without ExecStopPost= nothing is written down of it.
+    put(node, f"/run/systemd/system/{JOB}.d/job.conf", "[Service]\nExecStart=/bin/sleep 1000\nExecStopPost=\n")
+    on(node, "systemctl", "daemon-reload")
+
+    def allowed(*request):
+        done = asked_as_the_agent(node, *request)
+        expect(f"{request[1]} is allowed", done.returncode == 0, (request, done.stdout + done.stderr))
+        return done.stdout
+
+    def works():
+        return on(node, "systemctl", "show", "-P", "MainPID", JOB).stdout.strip() != "0"
+
+    allowed(SYSTEMD, "StartUnit", "ss", JOB, "fail")
+    # From here on the unit is loaded, so that polkit is asked about it.
+    until("the job works", 30, works)
+    for request in NEVER_ASKED:
+        done = asked_as_the_agent(node, *request)
+        denied = done.returncode != 0 and any(words in done.stderr for words in DENIED)
+        expect(f"{request[1]} is denied", denied, (request, done.returncode, done.stdout + done.stderr))
+    allowed(SYSTEMD, "KillUnit", "ssi", JOB, "all", "9")
+    until("the job has failed", 30, lambda: on(node, "systemctl", "is-failed", JOB))
+    allowed(SYSTEMD, "ResetFailedUnit", "s", JOB)
+    allowed(SYSTEMD, "StartUnit", "ss", JOB, "fail")
+    until("it works again", 30, works)
+    allowed(SYSTEMD, "StopUnit", "ss", JOB, "fail")
+    until("the job is stopped", 30, lambda: not works())
+    said = allowed(LOGIND, "CanReboot")
+    expect("and it may restart the machine", '"yes"' in said, said)
+    on(node, "systemctl", "reset-failed", JOB, check=False)
+    on(node, "rm", "-r", f"/run/systemd/system/{JOB}.d")
+    on(node, "systemctl", "daemon-reload")
+
+
 def the_bus_answers_as_the_manager_in_memory_does():
     """The unit tests' own program: the job runner's body of tests for a manager of units, against systemd itself."""
     node = NODES[0]

@@ -305,6 +305,8 @@ impl Turn<'_> {
 
     fn job(&mut self, status: &JobStatus) {
         if self.ended_by_its_restart(status) {
+            let _ = self.d.restarts(self.now);
+            self.d.reboots_ms.push(self.now.wall_ms);
             if let JobStatus::Ended(verdict) = status {
                 self.c.verdict = Some(verdict.clone());
             }
@@ -334,19 +336,13 @@ impl Turn<'_> {
                     self.fail(FailureClass::Job, &format!("the job failed: {}", verdict.said()));
                     return self.go(Stage::Check);
                 }
-                let job = self.c.plan.job();
-                let (policy, number) = job.map_or((RebootPolicy::Never, 0), |j| (j.reboot, j.fingerprint()));
+                let policy = self.c.plan.job().map_or(RebootPolicy::Never, |job| job.reboot);
                 let wanted = match policy {
                     RebootPolicy::Never => false,
                     RebootPolicy::WhenNeeded | RebootPolicy::Ssm => verdict.wants_reboot(),
                     RebootPolicy::Always => true,
                 };
                 let from = self.now.boot.clone();
-                if wanted && policy == RebootPolicy::Ssm {
-                    // Its caller ends now, and comes back after the restart.
-                    let (cycle, since_ms) = (self.c.plan.id.clone(), self.now.wall_ms);
-                    self.d.owed = Some(Owed { cycle, job: number, since_ms });
-                }
                 self.go(if wanted { Stage::Reboot { from, asked: 0 } } else { Stage::Check });
             }
         }
@@ -371,27 +367,22 @@ impl Turn<'_> {
             Event::Acked { .. } => {
                 self.answered(None);
                 (self.v.acked_at, self.v.gone) = (Some(self.now.clone()), false);
-                if asked > 0 {
-                    return;
+                // SSM restarts as soon as it is told, so it is told after the look that this agent takes before it asks.
+                if asked == 0 && !self.c.by_ssm() {
+                    self.ask_for_restart(from);
                 }
-                let day = self.now.wall_ms.saturating_sub(86_400_000);
-                self.d.reboots_ms.retain(|at| *at >= day);
-                let cap = usize::try_from(self.c.plan.limits.reboots_per_day).unwrap_or(usize::MAX);
-                if self.d.reboots_ms.len() >= cap {
-                    let n = self.d.reboots_ms.len();
-                    let message = format!("a reboot is needed, and {n} were asked for in 24 hours already");
-                    self.fail(FailureClass::NotRebooted, &message);
-                    return self.go(Stage::Check);
-                }
-                self.d.reboots_ms.push(self.now.wall_ms);
-                self.c.stage = Stage::Reboot { from, asked: 1 };
             }
             Event::Unanswered(f) => self.retry(f),
             Event::CasRefused(refusal) => {
                 self.fail(FailureClass::SlotLost, &refused(refusal).1);
                 self.go(Stage::Check);
             }
-            Event::Own(own, fault) => self.still_gone(own, fault.as_ref()),
+            Event::Own(own, fault) => {
+                self.still_gone(own, fault.as_ref());
+                if asked == 0 && self.c.by_ssm() && self.v.gone {
+                    self.ask_for_restart(from);
+                }
+            }
             Event::Started(Ok(())) => {
                 self.v.started = true;
                 self.answered(None);
@@ -402,6 +393,23 @@ impl Turn<'_> {
             }
             _ => {}
         }
+    }
+
+    /// On the disk before anybody restarts the machine, and counted.
+    fn ask_for_restart(&mut self, from: BootId) {
+        let restarts = self.d.restarts(self.now);
+        if restarts >= usize::try_from(self.c.plan.limits.reboots_per_day).unwrap_or(usize::MAX) {
+            let message = format!("a reboot is needed, and {restarts} were asked for in 24 hours already");
+            self.fail(FailureClass::NotRebooted, &message);
+            return self.go(Stage::Check);
+        }
+        if let (true, Some(job)) = (self.c.by_ssm(), self.c.plan.job()) {
+            // Its caller ends now, and comes back after the restart.
+            let (cycle, since_ms) = (self.c.plan.id.clone(), self.now.wall_ms);
+            self.d.owed = Some(Owed { cycle, job: job.fingerprint(), since_ms, taken_by: None });
+        }
+        self.d.reboots_ms.push(self.now.wall_ms);
+        self.c.stage = Stage::Reboot { from, asked: 1 };
     }
 
     /// A process that starts in the boot that should have ended cannot tell whether the last one asked, nor whether the

@@ -6,6 +6,7 @@
 mod histories;
 mod home;
 mod out;
+mod ssm;
 mod world;
 
 use super::super::cycle::{Cycle, Doubt, Durable, Ended, FailureClass, Seen, Stage, StageName, advance};

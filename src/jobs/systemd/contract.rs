@@ -35,6 +35,7 @@ pub(super) async fn holds(units: &impl Units) {
     assert_eq!((fresh.load.as_str(), fresh.busy(), fresh.unmet), ("loaded", false, false), "{fresh:?}");
     assert!(units.busy().await.unwrap().is_empty());
 
+    units.allowed(&good).await.unwrap();
     units.start(&good).await.unwrap();
     let first = shown(units, &good).await;
     assert!(first.busy(), "{first:?}");

@@ -8,6 +8,7 @@ const INSTANCE: &str = "run-1";
 
 /// A systemd in memory: units that do what a test says.
 #[derive(Debug, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "each is one thing that a test sets")]
 struct Manager {
     units: BTreeMap<String, UnitState>,
     starts: Vec<String>,
@@ -19,6 +20,8 @@ struct Manager {
     starts_in_doubt: bool,
     /// Nobody answers.
     away: bool,
+    /// polkit says no.
+    denied: bool,
     /// Only SIGKILL ends what runs.
     stubborn: bool,
     invocations: u32,
@@ -54,6 +57,11 @@ impl Units for Fake {
 
     async fn load(&self, unit: &str) -> Result<UnitState, Fault> {
         Ok(self.answers()?.units.get(unit).cloned().unwrap_or_else(loaded))
+    }
+
+    async fn allowed(&self, _unit: &str) -> Result<(), Fault> {
+        let denied = self.answers()?.denied;
+        if denied { Err(Fault::new(Class::Auth, "the agent may not start it")) } else { Ok(()) }
     }
 
     async fn start(&self, unit: &str) -> Result<(), NoStart> {
@@ -332,6 +340,31 @@ fn a_killed_job_is_gone_and_its_verdict_says_so() {
     assert!(matches!(world.ask(), JobStatus::Ended(Verdict { result: JobResult::Killed, .. })));
     world.kill().unwrap();
     assert_eq!(world.fake.it().stops.len(), 1);
+}
+
+#[test]
+fn what_runs_in_the_unit_of_one_run_is_stopped_with_it_whatever_is_known_of_it() {
+    let world = World::new();
+    world.start().unwrap();
+    assert_eq!(world.ask(), JobStatus::Running);
+    let other = UnitState { active: "activating".into(), invocation: "ff".into(), ..loaded() };
+    world.fake.it().units.insert(unit_name(INSTANCE), other);
+    assert_eq!(world.ask(), JobStatus::Lost);
+    world.kill().unwrap();
+    assert_eq!(world.fake.it().stops, [unit_name(INSTANCE)]);
+}
+
+#[test]
+fn an_agent_that_may_not_start_the_unit_is_told_before_anybody_leaves() {
+    let world = World::new();
+    let ready = || world.runtime.block_on(world.jobs.ready(&job(INSTANCE)));
+    assert_eq!(ready(), Ok(()));
+    world.fake.it().denied = true;
+    assert_eq!(ready().unwrap_err().class, Class::Auth);
+    world.fake.it().denied = false;
+    let theirs = UnitState { active: "activating".into(), invocation: "ff".into(), ..loaded() };
+    world.fake.it().units.insert(unit_name(INSTANCE), theirs);
+    assert_eq!(ready().unwrap_err().class, Class::NotReady, "it may end");
 }
 
 #[test]

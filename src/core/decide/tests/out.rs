@@ -22,7 +22,7 @@ fn patch_in(stage: StageName) -> Durable {
     cycle_in(stage, &kinds()[0], &at(0))
 }
 
-fn acked() -> Event {
+pub(super) fn acked() -> Event {
     Event::Acked { leavers: ["i-0".into()].into() }
 }
 
