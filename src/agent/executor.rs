@@ -9,6 +9,7 @@ use crate::core::effect::Effect;
 use crate::core::error::{Class, Fault};
 use crate::core::event::Event;
 use crate::core::guard;
+use crate::core::ids::LatchId;
 use crate::core::member::{FleetView, in_service};
 use crate::core::plan::Plan;
 use crate::core::record::Op;
@@ -23,11 +24,24 @@ use std::sync::Arc;
 pub async fn execute<W: World>(shared: &Arc<Shared<W>>, ready: Ready, d: &Durable) -> Event {
     let Some(plan) = d.cycle.as_ref().map(|c| c.plan.clone()) else { return Event::Tick };
     let effect = ready.effect().clone();
+    let unfailed = plan.latches() && d.cycle.as_ref().is_some_and(|c| c.failure.is_none());
+    let own = Some(plan.id.latch()).filter(|_| unfailed);
     let work = perform(shared.clone(), plan, effect.clone());
     match fenced(work).await {
+        Ok(event @ Event::Acked { .. }) => own.and_then(|id| latched(shared, &id)).unwrap_or(event),
         Ok(event) => event,
         Err(why) => came_to_nothing(&effect, Fault::transport(format!("{}: {why}", effect.label()))),
     }
+}
+
+/// A disk that lost what came after an earlier state does not take the failure away: the acknowledged latch is its record.
+fn latched<W: World>(shared: &Shared<W>, id: &LatchId) -> Option<Event> {
+    let observed = shared.observed.borrow().clone();
+    let (record, _) = observed.record.as_ref()?;
+    let (_, latch) = record.open_latches().find(|(its, _)| its == id)?;
+    Some(Event::OwnLatch(
+        format!("this cycle has failed before, in {} ({}): {}", latch.stage, latch.class, latch.message).into(),
+    ))
 }
 
 /// The event of an effect that gave no answer at all.

@@ -300,8 +300,8 @@ impl<W: World> Backend for Handle<W> {
                     ..Progress::default()
                 });
             }
-            match durable.last.filter(|e| wanted(e.cycle.as_str())) {
-                Some(ended) => Some(Progress { steps, ended: Some(ended), ..Progress::default() }),
+            match durable.ended(|id| wanted(id.as_str())) {
+                Some(ended) => Some(Progress { steps, ended: Some(ended.clone()), ..Progress::default() }),
                 // A state that was lost is about to become a way back, under this very name where that is known.
                 None if durable.doubt.is_some() => None,
                 None => Some(Progress { unknown: true, ..Progress::default() }),

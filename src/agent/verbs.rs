@@ -33,10 +33,10 @@ impl<W: World> Agent<W> {
     pub(super) async fn begin(&mut self, kind: Kind, asked: Asked) -> RunReply {
         let parts = self.shared.parts();
         self.prove_first(&parts).await;
-        if let Some(reply) = self.under_way(&parts, &kind, &asked).await {
+        if let Some(reply) = self.over_already(&parts, &kind, &asked).await {
             return reply;
         }
-        if let Some(reply) = self.over_already(&parts, &kind, &asked).await {
+        if let Some(reply) = self.under_way(&parts, &kind, &asked) {
             return reply;
         }
         if asked.only_owed {
@@ -83,18 +83,13 @@ impl<W: World> Agent<W> {
     }
 
     /// What is said of a request while there is a cycle.
-    async fn under_way(&mut self, parts: &Parts<W>, kind: &Kind, asked: &Asked) -> Option<RunReply> {
+    fn under_way(&self, parts: &Parts<W>, kind: &Kind, asked: &Asked) -> Option<RunReply> {
         let c = self.journal.now().cycle.as_ref()?;
         let same = matches!((&c.plan.kind, kind), (Kind::Patch(a), Kind::Patch(b)) if a.same_as(b));
         let again = !asked.request.is_empty() && c.plan.request == asked.request;
         if again || same {
-            // Whoever asks again before the restart is not the one that comes back after it.
-            let (id, restarted) = (c.plan.id.clone(), c.stage.name() > StageName::Reboot);
             let unit = c.plan.job().and_then(|job| job.unit.as_deref()).map(str::to_owned);
-            if restarted && self.owed_to(kind, asked).as_ref() == Some(&id) {
-                self.hand_over(asked).await;
-            }
-            return Some(attached(parts, &id, unit));
+            return Some(attached(parts, &c.plan.id, unit));
         }
         if asked.only_owed {
             return Some(nothing_owed());
@@ -112,22 +107,22 @@ impl<W: World> Agent<W> {
 
     /// The cycle that was asked for is over, and this is about its verdict.
     async fn over_already(&mut self, parts: &Parts<W>, kind: &Kind, asked: &Asked) -> Option<RunReply> {
-        let last = self.journal.now().last.as_ref()?;
-        let (id, request) = (last.cycle.clone(), last.request.clone());
+        let durable = self.journal.now();
         // The answer was lost.
-        if !asked.request.is_empty() && request == asked.request {
-            return Some(attached(parts, &id, None));
+        if let Some(last) = &durable.last
+            && !asked.request.is_empty()
+            && last.request == asked.request
+        {
+            return Some(attached(parts, &last.cycle, None));
         }
-        let owed = self.owed_to(kind, asked)?;
-        self.hand_over(asked).await;
-        // Of one that is not the last any more nothing is known.
-        (owed == id).then(|| attached(parts, &id, None))
-    }
-
-    /// The cycle whose verdict is owed to this request: its caller was told to restart the machine and to come back.
-    fn owed_to(&self, kind: &Kind, asked: &Asked) -> Option<CycleId> {
         let Kind::Patch(job) = kind else { return None };
-        self.journal.now().owes(job, &asked.request, &self.shared.clock.now()).cloned()
+        let owed = durable.owed.as_ref()?;
+        let id = owed.ended.as_ref()?.cycle.clone();
+        if !owed.counts(job, &asked.request, &self.shared.clock.now()) {
+            return None;
+        }
+        self.hand_over(asked).await;
+        Some(attached(parts, &id, None))
     }
 
     /// Its verdict is this request's from now on: told again where the answer gets lost, and owed to no other one.

@@ -20,9 +20,13 @@ use anyhow::Context;
 use std::os::fd::AsFd;
 use std::path::Path;
 use std::process::Stdio;
+use std::time::Duration;
 
 /// Columns of the last line's text; its exit code stands behind it.
 const TEXT: usize = 79;
+
+/// The agent is told for so long that its verdict was received.
+const TAKEN: Duration = Duration::from_secs(10);
 
 /// `backstop run [OPTIONS] -- COMMAND…`
 #[derive(clap::Args, Debug)]
@@ -151,7 +155,8 @@ pub(super) async fn run(ctx: &mut Ctx<'_>, args: &Args) -> anyhow::Result<Exit> 
     if let Some(defined) = &defined {
         request.unit = Some(defined.instance().to_owned());
     }
-    let over = cycle(ctx, args, request, &mut steps, &mut interrupts).await;
+    let over = cycle(ctx, args, request.clone(), &mut steps, &mut interrupts).await;
+    taken(ctx, args, &request, &over).await;
     if let Some(defined) = defined.as_mut().filter(|defined| wants(&over, defined.instance())) {
         // The job goes on, or may be about to begin; its unit tidies up.
         defined.keep();
@@ -178,6 +183,21 @@ fn of_cycle(begun: Started, end: RunResult) -> RunResult {
     RunResult { node, fleet, cycle, attached: begun.attached, ..end }
 }
 
+/// A caller that followed its restarted machine home has its verdict now, so that it is owed to nobody any more. Where the
+/// agent does not hear of this, it is told once more: no second cycle begins for that.
+async fn taken(
+    ctx: &Ctx<'_>,
+    args: &Args,
+    request: &RunRequest,
+    over: &Result<Begun<(Started, RunResult)>, ClientError>,
+) {
+    let has = matches!(over, Ok(Begun::Cycle((_, end))) if end.ended.is_some());
+    if args.reboot == Reboot::Ssm && has {
+        let request = RunRequest { only_owed: true, ..request.clone() };
+        let _ = tokio::time::timeout(TAKEN, ctx.client.run(&request)).await;
+    }
+}
+
 /// What the restarted machine's verdict is, before the caller's own question: after the patch that says "nothing to do",
 /// whatever became of the node. `None` = none is owed.
 async fn owed(
@@ -188,7 +208,9 @@ async fn owed(
     interrupts: &mut Interrupts,
 ) -> anyhow::Result<Option<Exit>> {
     let request = RunRequest { only_owed: true, request_id: request_id(), ..request.clone() };
-    Ok(match cycle(ctx, args, request, steps, interrupts).await {
+    let over = cycle(ctx, args, request.clone(), steps, interrupts).await;
+    taken(ctx, args, &request, &over).await;
+    Ok(match over {
         Ok(Begun::Cycle((begun, end))) => Some(conclude(ctx, args.json, &of_cycle(begun, end))),
         Ok(Begun::Not(over)) if over.exit == Exit::Done.code() => None,
         Ok(Begun::Not(over)) => Some(conclude(ctx, args.json, &over)),

@@ -54,7 +54,7 @@ pub(super) async fn define(ctx: &Ctx<'_>, name: &str, argv: &[String]) -> Result
     let program = argv.first().map_or("", String::as_str);
     let path = found(program).ok_or_else(|| {
         (
-            format!("there is no program {program}"),
+            format!("there is no program {program} that can be executed"),
             format!("an absolute path, or the name of a program in {}", PATH.join(":")),
         )
     })?;
@@ -76,9 +76,15 @@ pub(super) async fn define(ctx: &Ctx<'_>, name: &str, argv: &[String]) -> Result
 /// The program's file.
 fn found(program: &str) -> Option<PathBuf> {
     if program.contains('/') {
-        return std::path::absolute(program).ok().filter(|path| path.exists());
+        return std::path::absolute(program).ok().filter(|path| executable(path));
     }
-    PATH.iter().map(|dir| Path::new(dir).join(program)).find(|path| !program.is_empty() && path.is_file())
+    PATH.iter().map(|dir| Path::new(dir).join(program)).find(|path| !program.is_empty() && executable(path))
+}
+
+/// Not by access(2), to which root may execute what has any x bit, as systemd does: this is the same question.
+fn executable(path: &Path) -> bool {
+    use std::os::unix::fs::PermissionsExt as _;
+    path.metadata().is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
 }
 
 #[cfg(test)]
@@ -92,5 +98,7 @@ mod tests {
         assert_eq!(found("no-such-program"), None);
         assert_eq!(found("/nonexistent/sh"), None);
         assert_eq!(found(""), None);
+        assert_eq!(found("/usr"), None, "a directory");
+        assert_eq!(found("/etc/passwd"), None, "nobody may execute it");
     }
 }

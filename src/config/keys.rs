@@ -329,7 +329,7 @@ const WHO: &[Key] = &[
     unset(
         "elasticsearch.ca_file",
         Kind::Text(Form::Path),
-        "/etc/elasticsearch/certs/http_ca.crt",
+        "/etc/backstop/http_ca.crt",
         "the system's roots",
         "PEM file with the certificate authority to trust.",
     ),

@@ -4,7 +4,7 @@
 use super::error::{Class, Fault};
 use super::exit::Exit;
 use super::ids::{CycleId, InstanceId, LatchId, NodeName};
-use super::job::{JobSpec, Owed, RebootPolicy, Verdict};
+use super::job::{Owed, RebootPolicy, Verdict};
 use super::page::Page;
 use super::plan::{Kind, Plan};
 use super::record::{Extra, Finished, Hold, Latch, RecordSeen};
@@ -445,9 +445,10 @@ impl Durable {
         }
     }
 
-    /// The cycle whose verdict is owed to this request for this job now.
-    pub fn owes(&self, job: &JobSpec, request: &str, now: &Now) -> Option<&CycleId> {
-        self.owed.as_ref().filter(|owed| owed.counts(job, request, now)).map(|owed| &owed.cycle)
+    /// How a cycle ended whose verdict is known still.
+    pub fn ended(&self, of: impl Fn(&CycleId) -> bool) -> Option<&Ended> {
+        let owed = self.owed.as_ref().and_then(|owed| owed.ended.as_ref());
+        self.last.iter().chain(owed).find(|ended| of(&ended.cycle))
     }
 
     /// Restarts of the machine in the last 24 hours; older ones are forgotten.

@@ -32,6 +32,8 @@ pub enum Event {
     Doubt(Option<Doubt>),
     /// The fleet record, as it was just seen.
     RecordSeen(RecordSeen),
+    /// The record has an open latch of this very cycle, which knows of no failure: its state went back to an earlier time.
+    OwnLatch(Arc<str>),
     /// This node registers itself though no cycle is on its way home.
     Healed,
     /// The compare-and-set was acknowledged; the record's leavers in that version.

@@ -1,5 +1,6 @@
 //! The patch job: what was asked for, and the verdict that outlives every process that waits for it.
 
+use super::cycle::Ended;
 use super::exit_codes::ExitCodes;
 use super::ids::CycleId;
 use super::time::Now;
@@ -81,6 +82,9 @@ pub struct Owed {
     pub job: u64,
     /// Since when, in ms since 1970.
     pub since_ms: u64,
+    /// The verdict, as soon as there is one: another cycle may end before it is asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended: Option<Ended>,
     /// The request that has got it. Its answer may have been lost: the same request gets it again, and no other one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub taken_by: Option<Arc<str>>,

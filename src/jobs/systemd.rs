@@ -135,6 +135,12 @@ impl<U: Units> SystemdJobs<U> {
             let text = format!("{unit} runs already, and not for a cycle: systemctl status {unit}");
             return Err(Fault::new(Class::NotReady, text));
         }
+        if state.remains {
+            let why = "RemainAfterExit=yes: its end would never be told; take that out of its drop-in";
+            return Err(Fault::new(Class::Refused, format!("{unit} has {why}")));
+        }
+        // Where its verdict could not be read the node would wait for it until the deadline.
+        self.line(job.unit.as_deref().unwrap_or_default()).await?;
         self.units.allowed(&unit).await
     }
 

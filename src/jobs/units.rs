@@ -28,6 +28,8 @@ pub struct UnitState {
     pub queued: bool,
     /// A condition or assertion kept it from starting the last time.
     pub unmet: bool,
+    /// `RemainAfterExit=`: it does not end with its command. Told by [`Units::load`] alone.
+    pub remains: bool,
 }
 
 impl UnitState {
@@ -110,6 +112,7 @@ fn state(mut all: HashMap<String, OwnedVariant>) -> Result<UnitState, Trouble> {
         invocation: hex(&invocation),
         queued: job != 0,
         unmet: tried && !met,
+        remains: false,
     })
 }
 
@@ -156,7 +159,11 @@ impl Units for SystemdUnits {
         let what = "asking systemd about the job's unit";
         let answer = self.bus.call(MANAGER, "LoadUnit", &(unit,)).await.map_err(|t| t.fault(what))?;
         let path: OwnedObjectPath = read(&answer).map_err(|t| t.fault(what))?;
-        self.properties(&path).await.map_err(|t| t.fault(what))
+        let state = self.properties(&path).await.map_err(|t| t.fault(what))?;
+        let object = Object { service: SERVICE, path: path.as_str(), interface: "org.freedesktop.DBus.Properties" };
+        let answer = self.bus.call(object, "Get", &("org.freedesktop.systemd1.Service", "RemainAfterExit")).await;
+        let value: OwnedVariant = answer.and_then(|answer| read(&answer)).map_err(|t| t.fault(what))?;
+        Ok(UnitState { remains: bool::try_from(value).unwrap_or(false), ..state })
     }
 
     async fn allowed(&self, unit: &str) -> Result<(), Fault> {

@@ -67,6 +67,29 @@ async fn a_disk_that_fails_at_any_stage_never_strands_the_node() {
 }
 
 #[tokio::test]
+async fn a_failure_that_only_its_latch_remembers_is_the_verdict_all_the_same() {
+    let fake = Fake::new();
+    fake.job_ends(None);
+    let r = Running::start(&fake).await;
+    r.pass(2).await;
+    assert!(matches!(r.run_job().await, RunReply::Started { .. }));
+    r.until("its job runs", 300, |r| r.stage() == Some(StageName::Patch)).await;
+    fake.files.trouble_always(Some(DiskTrouble::Full));
+    r.until("latched", 200, |r| r.fake.record().open_latches().count() == 1).await;
+    r.kill();
+    fake.files.trouble_always(None);
+    // By what it has stored its job is still to end, and well.
+    fake.job_ends(Some(good()));
+    fake.job_is(good());
+    let r = Running::start(&fake).await;
+    r.until("home", 300, |r| r.stage().is_none()).await;
+    let last = r.shared.node.borrow().durable.last.clone().unwrap();
+    assert_eq!((last.exit, last.latch.is_some()), (Exit::FailedBack, true), "{last:?}");
+    assert!(last.message.contains("has failed before"), "{last:?}");
+    assert_eq!(fake.record().open_latches().count(), 1);
+}
+
+#[tokio::test]
 async fn a_crash_on_a_full_disk_still_brings_the_node_home() {
     for stage in [StageName::Drain, StageName::Patch, StageName::Check, StageName::Settle] {
         let fake = Fake::new();

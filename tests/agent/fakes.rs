@@ -376,6 +376,11 @@ impl Fake {
         }
     }
 
+    /// What the runner says of the job from now on.
+    pub fn job_is(&self, verdict: Verdict) {
+        self.inner().job = JobStatus::Ended(verdict);
+    }
+
     /// No job could be started for this reason.
     pub fn no_job(&self, why: Option<Fault>) {
         self.inner().no_job = why;

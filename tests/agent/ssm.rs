@@ -108,7 +108,28 @@ async fn a_caller_that_comes_back_during_the_way_home_is_the_one_that_it_is_owed
     assert_eq!(begun(&ask(&r, "patch").await), Err(&*cycle));
     fake.serves(1, true);
     r.until("home", 300, |r| r.stage().is_none()).await;
+    // Whether it has lived to see the verdict only it can say: by asking once more for nothing but that.
+    let taken = Asked { request: "r-1".into(), only_owed: true, ..Asked::default() };
+    assert_eq!(begun(&r.begin_as(job("patch"), taken).await), Err(&*cycle));
     assert!(begun(&ask(&r, "patch").await).is_ok());
+}
+
+#[tokio::test]
+async fn a_verdict_is_owed_across_another_cycle_and_while_that_is_under_way() {
+    let fake = Fake::new();
+    let r = Running::start(&fake).await;
+    let cycle = ready(&r).await;
+    let r = restarted(r, "boot-2").await;
+    r.until("home", 300, |r| r.stage().is_none()).await;
+    fake.job_is(good());
+    assert!(begun(&ask(&r, "something else").await).is_ok());
+    let by = |request: &str| Asked { request: request.into(), ..Asked::default() };
+    assert_eq!(begun(&r.begin_as(job("patch"), by("r-1")).await), Err(&*cycle), "while another one is under way");
+    r.until("home again", 300, |r| r.stage().is_none()).await;
+    assert_eq!(begun(&r.begin_as(job("patch"), by("r-1")).await), Err(&*cycle));
+    let ended = r.shared.node.borrow().durable.ended(|id| id.as_str() == cycle).cloned();
+    assert_eq!(ended.map(|e| e.exit), Some(Exit::Done), "whoever follows it is told its end");
+    assert!(begun(&r.begin_as(job("patch"), by("r-2")).await).is_ok());
 }
 
 #[tokio::test]

@@ -14,6 +14,7 @@ use super::error::{Fault, Jitter, PageWhen};
 use super::event::Event;
 use super::exit::Exit;
 use super::heal;
+use super::job::RUN_PREFIX;
 use super::page::{self, PageKind, Severity};
 use super::plan::{Kind, Plan};
 use super::rules::Mutant;
@@ -131,6 +132,9 @@ struct Turn<'a> {
 impl Turn<'_> {
     fn done(mut self) -> Step {
         if let Some(ended) = self.idle {
+            if let Some(owed) = self.d.owed.as_mut().filter(|owed| owed.cycle == ended.cycle) {
+                owed.ended = Some(ended.clone());
+            }
             (self.d.cycle, self.d.last) = (None, Some(ended));
             return Step { durable: self.d, seen: Seen::default() };
         }
@@ -147,6 +151,13 @@ impl Turn<'_> {
                 return;
             }
             Event::Rejoin { by, reason, skip_check } => return self.rejoin(by, reason, *skip_check),
+            Event::OwnLatch(message) => {
+                // On the road out no record with its latch acknowledges anything.
+                if self.c.stage.name().homeward() || self.c.stage == Stage::Release {
+                    self.fail(FailureClass::SlotLost, message);
+                }
+                return;
+            }
             _ => {}
         }
         let stage = self.c.stage.name();
@@ -221,6 +232,11 @@ impl Turn<'_> {
             Stage::Claim { acked: false } => {
                 self.end_claim(Exit::EndedEarly, "the agent was restarted while it claimed the slot");
             }
+            Stage::Claim { .. } | Stage::Deregister | Stage::Drain if boot_changed && self.runs_a_command() => {
+                let message =
+                    "the machine was restarted before the job began, and the unit of its command went with that";
+                self.home(Exit::EndedEarly, message);
+            }
             Stage::Patch if boot_changed && !self.c.plan.job().is_some_and(|j| j.reboots) => {
                 let message = "the machine was restarted while the job ran, and the job does not declare that";
                 self.fail(FailureClass::BootChanged, message);
@@ -233,6 +249,12 @@ impl Turn<'_> {
             }
             _ => self.tick(),
         }
+    }
+
+    /// By a unit that root has defined for this run alone, below `/run`.
+    fn runs_a_command(&self) -> bool {
+        let unit = self.c.plan.job().and_then(|job| job.unit.as_deref());
+        unit.is_some_and(|unit| unit.starts_with(RUN_PREFIX))
     }
 
     fn deadline(&mut self) {

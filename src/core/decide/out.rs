@@ -406,7 +406,7 @@ impl Turn<'_> {
         if let (true, Some(job)) = (self.c.by_ssm(), self.c.plan.job()) {
             // Its caller ends now, and comes back after the restart.
             let (cycle, since_ms) = (self.c.plan.id.clone(), self.now.wall_ms);
-            self.d.owed = Some(Owed { cycle, job: job.fingerprint(), since_ms, taken_by: None });
+            self.d.owed = Some(Owed { cycle, job: job.fingerprint(), since_ms, ended: None, taken_by: None });
         }
         self.d.reboots_ms.push(self.now.wall_ms);
         self.c.stage = Stage::Reboot { from, asked: 1 };

@@ -26,7 +26,7 @@ use super::super::time::{Deadline, Dwell, Now};
 use super::{Step, decide, settle_commit};
 use world::{at, cycle_in, hold, patch_plan, plan};
 
-const EVENTS: usize = 24;
+const EVENTS: usize = 25;
 
 /// A total match: a new event has to be put into the table.
 fn kind_of(e: &Event) -> &'static str {
@@ -53,6 +53,7 @@ fn kind_of(e: &Event) -> &'static str {
         Event::Adopt(_) => "adopt",
         Event::Doubt(_) => "doubt",
         Event::RecordSeen(_) => "record-seen",
+        Event::OwnLatch(_) => "own-latch",
         Event::Healed => "healed",
         Event::PageAccepted(_) => "page-accepted",
     }
@@ -121,6 +122,7 @@ fn events(now: &Now) -> Vec<(&'static str, Event)> {
         ("adopt", Event::Adopt(patch_plan())),
         ("doubt", Event::Doubt(Some(Doubt::Unproven))),
         ("record-seen", Event::RecordSeen(RecordSeen { fleet: "blue".into(), counter: 7 })),
+        ("own-latch", Event::OwnLatch("failed before".into())),
         ("healed", Event::Healed),
         ("page-accepted", Event::PageAccepted(1)),
     ];
@@ -273,10 +275,11 @@ fn listens(stage: StageName, d: &Durable, kind: &str) -> bool {
         S::Drain => ["own", "connections"].contains(&kind),
         S::Patch => written || ["own", "started", "job"].contains(&kind),
         S::Reboot => written || ["own", "started"].contains(&kind),
-        S::Held | S::Release => written,
-        S::Check => written || ["hold", "killed", "checked"].contains(&kind) || (holds && kind == "own"),
-        S::Register => written || ["hold", "killed", "own", "called"].contains(&kind),
-        S::Settle => written || ["killed", "own"].contains(&kind),
+        S::Held => written,
+        S::Release => written || kind == "own-latch",
+        S::Check => written || ["hold", "killed", "checked", "own-latch"].contains(&kind) || (holds && kind == "own"),
+        S::Register => written || ["hold", "killed", "own", "called", "own-latch"].contains(&kind),
+        S::Settle => written || ["killed", "own", "own-latch"].contains(&kind),
     }
 }
 

@@ -390,7 +390,7 @@ fn only_exit_zero_is_success_and_a_lost_verdict_is_a_failure() {
 
 // ---- reboot ----
 
-fn boot_2(ms: u64) -> Now {
+pub(super) fn boot_2(ms: u64) -> Now {
     Now { boot: BootId("boot-2".into()), since_boot_ms: 1_000, ..at(ms) }
 }
 
