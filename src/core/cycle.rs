@@ -44,8 +44,7 @@ pub struct Durable {
     /// It has left for good: nothing is healed, and it is no member, until an operator's `rejoin`.
     #[serde(default)]
     pub retired: bool,
-    /// The verdict of this cycle is owed to whoever asks for its job next: that caller was told to restart the machine, and
-    /// to come back.
+    /// A verdict that is owed to whoever asks for its job next.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owed: Option<Owed>,
     /// Wall times at which this node registered itself though no cycle was on its way home, in ms: the daily cap.
@@ -447,8 +446,7 @@ impl Durable {
 
     /// How a cycle ended whose verdict is known still.
     pub fn ended(&self, of: impl Fn(&CycleId) -> bool) -> Option<&Ended> {
-        let owed = self.owed.as_ref().and_then(|owed| owed.ended.as_ref());
-        self.last.iter().chain(owed).find(|ended| of(&ended.cycle))
+        self.last.iter().chain(self.owed.iter().filter_map(|o| o.ended.as_ref())).find(|ended| of(&ended.cycle))
     }
 
     /// Restarts of the machine in the last 24 hours; older ones are forgotten.
