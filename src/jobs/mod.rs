@@ -14,7 +14,7 @@
 
 //!
 //! Where there is systemd a job is a unit instead ([`systemd`], [`units`]): the same directory holds a note of what was started,
-//! and the unit writes the verdict ([`ended`], [`line`]). [`runner`] chooses.
+//! and the unit writes the verdict ([`ended`], [`mod@line`]). [`runner`] chooses.
 
 pub mod ended;
 pub mod kill;

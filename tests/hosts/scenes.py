@@ -363,7 +363,7 @@ def the_agents_user_may_ask_for_its_jobs_and_a_restart_and_for_nothing_else():
     allowed(SYSTEMD, "ResetFailedUnit", "s", JOB)
     allowed(SYSTEMD, "StartUnit", "ss", JOB, "fail")
     until("it works again", 30, works)
-    allowed(SYSTEMD, "StopUnit", "ss", JOB, "fail")
+    allowed(SYSTEMD, "StopUnit", "ss", JOB, "replace")
     until("the job is stopped", 30, lambda: not works())
     said = allowed(LOGIND, "CanReboot")
     expect("and it may restart the machine", '"yes"' in said, said)
