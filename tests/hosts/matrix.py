@@ -121,7 +121,16 @@ def befall(node, wanted, fault):
         if fault == "full":
             on(node, "rm", "-f", f"{STATE}/filler")
         else:
-            command(["mount", "-o", "remount,rw", disk(node)])
+            writable(node)
+
+
+def writable(node):
+    """A host that booted meanwhile, and an agent that started then, have mounts of their own that began read-only."""
+    command(["mount", "-o", "remount,rw", disk(node)])
+    on(node, "mount", "-o", "remount,bind,rw", STATE)
+    mounts = on(node, "cat", f"/proc/{agent_pid(node)}/mountinfo", check=False).stdout.splitlines()
+    if any(line.split()[4] == STATE and line.split()[5].startswith("ro") for line in mounts):
+        on(node, "systemctl", "restart", "backstop")
 
 
 def cell(number, wanted, fault):
@@ -146,7 +155,7 @@ def repair():
     hosts("up", *NODES)
     for node in NODES:
         hosts("mend", node)
-        command(["mount", "-o", "remount,rw", disk(node)])
+        writable(node)
         on(node, "rm", "-f", f"{STATE}/filler")
         on(node, "systemctl", "restart", "--no-block", "backstop")
         let_go(node)
