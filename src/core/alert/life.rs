@@ -187,6 +187,7 @@ impl Book {
             // A new episode is owed anew, at once.
             (s.covered, s.tries, s.not_before, s.refused) = (None, 0, None, false);
         }
+        let since = page.as_ref().map(|page| page.raised.clone());
         let held = !own && !super::storm::of_the_fleet(kind, &subject, &self.fleet);
         // Its new page lists from the start what is part of it.
         self.alerts.iter_mut().filter(|a| a.folded.as_ref() == Some(&about)).for_each(|a| a.late = 0);
@@ -198,7 +199,8 @@ impl Book {
             state: State::Firing,
             episode: self.episodes,
             version: 1,
-            since: now.clone(),
+            // Of a page by the page: a book that was lost with its process names the same message again.
+            since: since.unwrap_or_else(|| now.clone()),
             seen: now.clone(),
             own,
             page,

@@ -105,3 +105,15 @@ fn a_page_that_comes_back_is_sent_once_and_not_updated_for_ever() {
     let sent = accept_all(&mut b, &at(over + 6 * LOOK));
     assert!(sent.len() < 10, "{:?}", sent.iter().map(|d| (&*d.key, d.event)).collect::<Vec<_>>());
 }
+
+#[test]
+fn a_page_that_was_sent_right_before_a_kill_is_sent_again_under_the_same_id() {
+    let page = page(1, PageKind::Latched, "c-1", "failed");
+    let ids = |ms: u64| {
+        let mut b = book();
+        b.pages(std::slice::from_ref(&page), &at(ms));
+        b.due(&at(ms)).into_iter().map(|d| d.id).collect::<Vec<_>>()
+    };
+    assert!(!ids(0).is_empty());
+    assert_eq!(ids(0), ids(90 * S), "the book was not stored yet; the page was");
+}
