@@ -237,50 +237,56 @@ pub fn create_dir_durably(path: &Path, mode: u32) -> io::Result<()> {
 }
 
 /// Replaces a file that other programs read, at once: they see the old or the new one whole. Not durable, and for nothing
-/// that has to be. One temporary name for all tries: one that was given up leaves nothing behind but that.
+/// that has to be.
 pub fn replace_public(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let name =
-        path.file_name().ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "a path without a file name"))?;
-    let parent = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let dir = rustix::fs::open(parent, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
-    let mut temporary = std::ffi::OsString::from(".");
-    temporary.push(name);
-    temporary.push(".new");
-    match rustix::fs::unlinkat(&dir, &temporary, AtFlags::empty()) {
-        Ok(()) | Err(Errno::NOENT) => {}
-        Err(e) => return Err(e.into()),
-    }
-    // Never through a link or into a file that somebody else has put there.
-    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let mode = Mode::from_raw_mode(0o644);
-    let mut file = File::from(rustix::fs::openat(&dir, &temporary, flags, mode)?);
-    rustix::fs::fchmod(&file, mode)?; // whatever the umask
-    file.write_all(bytes)?;
-    Ok(rustix::fs::renameat(&dir, &temporary, &dir, name)?)
+    let new = Replacement::write(path, bytes, 0o644, ".new")?;
+    new.put_in_place()
 }
 
 /// Replaces a file that another user reads, durably: after `Ok` the new one is there after a power cut too, and never is there
 /// anything in between. Its directory is one that only this user writes to.
 pub fn replace_durably(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
-    let name =
-        path.file_name().ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "a path without a file name"))?;
-    let parent = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let dir = rustix::fs::open(parent, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
-    let mut temporary = std::ffi::OsString::from(".");
-    temporary.push(name);
-    temporary.push(".tmp");
-    match rustix::fs::unlinkat(&dir, &temporary, AtFlags::empty()) {
-        Ok(()) | Err(Errno::NOENT) => {}
-        Err(e) => return Err(e.into()),
+    let new = Replacement::write(path, bytes, mode, ".tmp")?;
+    new.file.sync_all()?;
+    new.put_in_place()?;
+    Ok(rustix::fs::fsync(&new.dir)?)
+}
+
+/// The new content of a file, beside the old one. One temporary name for all tries: one that was given up leaves nothing
+/// behind but that.
+struct Replacement<'p> {
+    dir: OwnedFd,
+    file: File,
+    temporary: std::ffi::OsString,
+    name: &'p std::ffi::OsStr,
+}
+
+impl<'p> Replacement<'p> {
+    fn write(path: &'p Path, bytes: &[u8], mode: u32, suffix: &str) -> io::Result<Replacement<'p>> {
+        let name = path
+            .file_name()
+            .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "a path without a file name"))?;
+        let parent = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let dir = rustix::fs::open(parent, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+        let mut temporary = std::ffi::OsString::from(".");
+        temporary.push(name);
+        temporary.push(suffix);
+        match rustix::fs::unlinkat(&dir, &temporary, AtFlags::empty()) {
+            Ok(()) | Err(Errno::NOENT) => {}
+            Err(e) => return Err(e.into()),
+        }
+        // Never through a link or into a file that somebody else has put there.
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let mode = Mode::from_raw_mode(mode);
+        let mut file = File::from(rustix::fs::openat(&dir, &temporary, flags, mode)?);
+        rustix::fs::fchmod(&file, mode)?; // whatever the umask
+        file.write_all(bytes)?;
+        Ok(Replacement { dir, file, temporary, name })
     }
-    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let mode = Mode::from_raw_mode(mode);
-    let mut file = File::from(rustix::fs::openat(&dir, &temporary, flags, mode)?);
-    rustix::fs::fchmod(&file, mode)?; // whatever the umask
-    file.write_all(bytes)?;
-    file.sync_all()?;
-    rustix::fs::renameat(&dir, &temporary, &dir, name)?;
-    Ok(rustix::fs::fsync(&dir)?)
+
+    fn put_in_place(&self) -> io::Result<()> {
+        Ok(rustix::fs::renameat(&self.dir, &self.temporary, &self.dir, self.name)?)
+    }
 }
 
 #[cfg(test)]
